@@ -1,0 +1,1 @@
+"""The tensor graph: types, nodes, text form, verifier, interpreter, index-space expressions."""

@@ -1,0 +1,125 @@
+"""OpDef: everything the compiler knows of one operator, in one place; and the loader.
+
+An operator is one class in one file of this folder. Listing the folder registers it. A class says
+
+    name, domain, since   which ONNX operator it is, and the opsets it reads
+    from_onnx             how an ONNX node of any of these opsets becomes IR (default: as it stands)
+    infer                 the output types
+    ref                   what it computes, in numpy: oracle, constant folder and interpreter
+    expr                  way down 1: an index-space expression (fusion is composition)
+    contraction           way down 2: the family of register-tiled kernels ("matmul", "conv", ...)
+    routine               way down 3: C statements written by the op itself
+    view                  the output is the input's memory seen differently; no code at all
+    tol, cases            tolerance against the reference, and test cases
+
+Inside the compiler every shape is known, so what ONNX passes as shape inputs (axes, pads, sizes) is
+an attribute here: the importer reads the constant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from monobloc.ir.expr import Fn
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Tol:
+    """|got - ref| <= atol + rtol * |ref|; exact for integers"""
+
+    rtol: float = 1e-5
+    atol: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: input arrays and attributes of a single node."""
+
+    inputs: tuple[np.ndarray, ...]
+    attrs: dict[str, Any]
+    name: str = ""
+
+
+class OpDef:
+    """See the module's text. Instances have no state: one per class, made by the loader."""
+
+    name: ClassVar[str] = ""
+    domain: ClassVar[str] = ""
+    since: ClassVar[int] = 1
+    aliases: ClassVar[tuple[str, ...]] = ()  # further ONNX names that from_onnx reads
+    tol: ClassVar[Tol] = Tol()
+    elementwise: ClassVar[bool] = False  # output index i depends on input index i only (broadcasting)
+    contraction: ClassVar[str | None] = None
+    internal: ClassVar[bool] = False  # made by passes, never read from a model
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        """IR values for the node's outputs. `b` emits nodes, `n` is the ONNX node (see frontend)."""
+        return b.emit(self.name, n.inputs, n.attrs, outputs=n.n_outputs)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        raise NotImplementedError(self.name)
+
+    def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> Any:
+        """One array or a list of arrays."""
+        raise NotImplementedError(self.name)
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn | list[Fn]:
+        """Function(s) from an output index to the element there; `xs` read the inputs."""
+        raise NotImplementedError(self.name)
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        return iter(())
+
+    # -- what follows from the above ------------------------------------------------------------------
+    @property
+    def has_expr(self) -> bool:
+        return type(self).expr is not OpDef.expr
+
+    @property
+    def has_routine(self) -> bool:
+        return hasattr(self, "routine")
+
+    def run(self, attrs: dict[str, Any], xs: Sequence[np.ndarray | None], n: int) -> list[np.ndarray]:
+        """`ref` with its result as a list of `n` arrays"""
+        out = self.ref(attrs, *xs)
+        out = list(out) if isinstance(out, (list, tuple)) else [out]
+        return [np.asarray(y) for y in out[:n]]
+
+
+@lru_cache(maxsize=1)
+def registry() -> dict[str, OpDef]:
+    """Every operator by name; the folder is the list."""
+    out: dict[str, OpDef] = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for cls in vars(module).values():
+            if not (isinstance(cls, type) and issubclass(cls, OpDef) and cls.__module__ == module.__name__):
+                continue
+            if cls.name:
+                assert cls.name not in out, f"operator {cls.name} is defined twice"
+                out[cls.name] = cls()
+    return out
+
+
+@lru_cache(maxsize=1)
+def onnx_names() -> dict[tuple[str, str], OpDef]:
+    """(domain, ONNX name) -> the OpDef that reads it"""
+    out: dict[tuple[str, str], OpDef] = {}
+    for op in registry().values():
+        for name in () if op.internal else (op.name, *op.aliases):
+            domain, _, short = name.rpartition("::")
+            out[(domain or op.domain, short)] = op
+    return out
+
+
+def opdef(node: Node | str) -> OpDef:
+    return registry()[node if isinstance(node, str) else node.op]

@@ -1,0 +1,87 @@
+"""Builder: appends nodes with inferred types, and computes at once what depends on constants only.
+
+Folding here is what makes shape arithmetic vanish while a model is read: every shape is known, so
+`Shape` is a constant, and what is computed from it is too. A constant is not folded when that would
+make it much bigger (a dequantized weight): it stays a node on constants, which the link decides on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.errors import ModelError
+from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import OpDef, opdef
+
+FOLD_ALWAYS_BYTES = 1 << 16
+MAX_ELEMENTS = 1 << 40
+
+
+class Builder:
+    """Appends to `graph`; `before` makes it insert instead. `locs` are put on every new node."""
+
+    def __init__(self, graph: Graph, *, before: Node | None = None, locs: tuple[str, ...] = (), name: str = "") -> None:
+        self.graph, self.before, self.locs, self.name = graph, before, locs, name
+
+    def const(self, array: Any, dtype: DType | None = None, name: str = "") -> Value:
+        data = np.asarray(array) if dtype is None else np.asarray(array, dtype.numpy)
+        return self.graph.constant(name or (self.name or "c") + ".const", data)
+
+    def ints(self, values: Sequence[int]) -> Value:
+        return self.const(np.asarray(list(values), np.int64))
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: dict[str, Any] | None = None,
+        outputs: int = 1,
+        name: str = "",
+    ) -> list[Value]:
+        """A node of a known operator: its `outputs` values, or constants in their place."""
+        d = opdef(op)
+        attrs = dict(attrs or {})
+        types = d.infer(inputs, attrs)[:outputs]
+        for t in types:
+            if t.size > MAX_ELEMENTS or any(s < 0 for s in t.shape):
+                raise ModelError(f"{op} gives a tensor of {t}, which is too large to address")
+        if folds(inputs, types):
+            return self._fold(d, inputs, attrs, types, name or self.name or op.lower())
+        node = self.graph.make(
+            op, inputs, types, attrs, name=name or self.name or op.lower(), locs=self.locs, before=self.before
+        )
+        return node.outputs
+
+    def one(self, op: str, *inputs: Value | None, **attrs: Any) -> Value:
+        return self.emit(op, inputs, attrs)[0]
+
+    def _fold(
+        self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], types: list[TensorType], name: str
+    ) -> list[Value]:
+        return [self.graph.constant(name, y) for y in evaluate(d, inputs, attrs, types)]
+
+
+def folds(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+    """Whether a node is computed now: all its inputs are constant and its outputs not much larger."""
+    used = [v for v in inputs if v is not None]
+    if any(v.const is None for v in used) or (not used and not types):
+        return False
+    total_in = sum(v.type.bytes for v in used)
+    total_out = sum(t.bytes for t in types)
+    return total_out <= max(FOLD_ALWAYS_BYTES, total_in)
+
+
+def evaluate(
+    d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], types: Sequence[TensorType]
+) -> list[np.ndarray]:
+    """The reference result on constant inputs, checked against the inferred types."""
+    arrays = [None if v is None or v.const is None else v.const.array for v in inputs]
+    with np.errstate(all="ignore"):
+        out = d.run(attrs, arrays, len(types))
+    for y, t in zip(out, types, strict=True):
+        assert y.shape == t.shape, f"{d.name}: reference gives {y.shape}, inference {t.shape}"
+    return [np.ascontiguousarray(y.astype(t.dtype.numpy, copy=False)).reshape(t.shape) for y, t in zip(out, types)]
