@@ -35,7 +35,7 @@
 #define MB_LEAF static __attribute__((noinline))
 #define MB_UNROLL _Pragma("clang loop unroll(full)")
 #define MB_UNROLL2 _Pragma("clang loop unroll_count(2)")
-#define MB_UNROLL4 _Pragma("clang loop unroll_count(4)")
+
 #define MB_NOUNROLL _Pragma("clang loop unroll(disable)")
 
 typedef float mb_vf __attribute__((vector_size(4 * MB_VL)));

@@ -1,0 +1,126 @@
+/* C[b][m][n] = epilogue(sum_k A[b][m][k] * B[b][k][n]) in f32.
+ *
+ *   static const mb_gemm D = { .m = 128, ... };         constants, chosen by the code generator
+ *   MB_GEMM(fc1, D, fc1_epi)                            defines the leaves and fc1(...)
+ *   fc1(&ctx, a, b, c, next, tid, nt);                  computes share tid of nt
+ *
+ * fc1_epi_v and fc1_epi_s are the epilogue (base.h) with ix = {batch, 0, row, column}. Each tile
+ * shape is one noinline leaf, so register allocation sees only its K loop and epilogue.
+ *
+ * B packed: panels [ceil(N/NR)][K][NR], NR = nv*MB_VL; b_panel = K*NR, b_row = NR. In the last,
+ * partial vector of N the columns are shifted: it holds columns N-VL .. N-1 (N >= VL), or columns
+ * 0 .. N-1 and zeros (N < VL). B plain: row-major, b_panel = NR, b_row = its row stride.
+ * Rows of B behind the last are never read, nor is anything outside the N columns.
+ */
+#ifndef MB_GEMM_H
+#define MB_GEMM_H
+
+#include "mb/tile.h"
+
+typedef struct {
+  long batch, m, n, k;
+  long a_batch, a_row, a_k;      /* strides in floats; 0 repeats; a_k = 1 for ordinary rows */
+  long b_batch, b_panel, b_row;
+  long c_batch, c_row;
+  int b_kind;                    /* MB_B_PACKED or MB_B_PLAIN */
+  int nv, mr1, n1, mr2, n2;      /* n1 tiles of mr1 rows, then n2 of mr2, are exactly m */
+  int rb;                        /* row tiles that run over one panel before the next panel */
+  long kc;                       /* K block; c must not alias what the epilogue reads if kc < k */
+  int pf;                        /* MB_PF_NONE, MB_PF_NEXT (packed), MB_PF_STREAM */
+  long pf_dist;
+} mb_gemm;
+
+typedef void mb_gemm_leaf(const void *ctx, const float *a, const float *b, float *c, long batch,
+                          long row, long col, const float *pf, long k0);
+
+MB_INLINE long mb_gemm_panels(const mb_gemm *d) {
+  return (d->n + d->nv * MB_VL - 1) / (d->nv * MB_VL);
+}
+
+MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
+  int rest = (int)(d->n % (d->nv * MB_VL));
+  int nv = tail && rest ? (rest + MB_VL - 1) / MB_VL : d->nv;
+  int rem = tail && rest % MB_VL ? rest % MB_VL : MB_VL;
+  return (mb_tile){.mr = mr, .wrap = mr ? mr : 1, .xp = d->a_row, .xw = 0, .yp = d->c_row,
+                   .yw = 0, .nv = nv, .rem = rem, .n_small = d->n < MB_VL, .n0 = 1, .n1 = 1,
+                   .xs2 = d->a_k, .b_row = d->b_row, .b_kind = d->b_kind, .pf = d->pf,
+                   .pf_dist = d->pf_dist};
+}
+
+/* The body of one leaf. */
+MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx, const float *a,
+                            const float *b, float *c, mb_ix at, const float *pf, long k0,
+                            mb_epi_vf epi_v, mb_epi_f epi_s) {
+  mb_tile t = mb_gemm_tile(d, mr, tail);
+  mb_vf acc[MB_MAX_MR][MB_MAX_NV];
+  int whole = d->kc >= d->k;
+  if (whole || k0 == 0) mb_tile_zero(t, acc);
+  else mb_tile_resume(t, acc, c);
+  if (whole) mb_tile_touch(t, c);
+  mb_tile_sum(t, acc, a + k0 * d->a_k, b + k0 * d->b_row,
+              whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
+  if (whole || k0 + d->kc >= d->k) mb_tile_finish(t, acc, c, ctx, epi_v, epi_s, at);
+  else mb_tile_pause(t, acc, c);
+}
+
+/* One walk over items [lo, hi) of (batch, row block, panel, row tile), last fastest. */
+MB_INLINE void mb_gemm_walk(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
+                            mb_gemm_leaf *t1, mb_gemm_leaf *t2, const void *ctx, const float *a,
+                            const float *b, float *c, const float *next, long lo, long hi,
+                            long k0) {
+  const long tiles = d->n1 + d->n2, panels = mb_gemm_panels(d), nr = (long)d->nv * MB_VL;
+  const long rb = mb_min_long(d->rb, tiles), full = d->n / nr;
+  long q = lo % (tiles * panels), bt = lo / (tiles * panels);
+  long r0 = q / (rb * panels) * rb, r1 = mb_min_long(r0 + rb, tiles);
+  long p = (q - r0 * panels) / (r1 - r0), r = r0 + (q - r0 * panels) % (r1 - r0);
+  for (long it = lo; it < hi; it++) {
+    long row = r < d->n1 ? r * d->mr1 : (long)d->n1 * d->mr1 + (r - d->n1) * d->mr2;
+    const float *pa = a + bt * d->a_batch + row * d->a_row;
+    const float *pb = b + bt * d->b_batch + p * d->b_panel;
+    float *pc = c + bt * d->c_batch + row * d->c_row + p * nr;
+    const float *pf = pb;
+    if (d->pf == MB_PF_NEXT && (r - r0) * 16 * d->k < d->b_panel)
+      pf = (p + 1 < panels ? pb + d->b_panel : next) + (r - r0) * 16 * d->k;
+    if (p < full && r < d->n1) f1(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
+    else if (p < full) f2(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
+    else if (r < d->n1) t1(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
+    else t2(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
+    if (++r < r1) continue;
+    r = r0;
+    if (++p < panels) continue;
+    p = 0;
+    r0 = r1 < tiles ? r1 : 0;
+    bt += r0 == 0;
+    r1 = mb_min_long(r0 + rb, tiles);
+    r = r0;
+  }
+}
+
+MB_INLINE void mb_gemm_run(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
+                           mb_gemm_leaf *t1, mb_gemm_leaf *t2, const void *ctx, const float *a,
+                           const float *b, float *c, const float *next, int tid, int nt) {
+  long lo, hi;
+  mb_share(d->batch * (d->n1 + d->n2) * mb_gemm_panels(d), tid, nt, &lo, &hi);
+  if (lo >= hi) return;
+  for (long k0 = 0; k0 == 0 || k0 < d->k; k0 += d->kc)
+    mb_gemm_walk(d, f1, f2, t1, t2, ctx, a, b, c, next ? next : b, lo, hi, k0);
+}
+
+#define MB_GEMM_LEAF(LEAF, D, EPI, MR, TAIL)                                                      \
+  MB_LEAF void LEAF(const void *ctx, const float *a, const float *b, float *c, long batch,        \
+                    long row, long col, const float *pf, long k0) {                               \
+    mb_gemm_body(&(D), MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,      \
+                 EPI##_s);                                                                        \
+  }
+#define MB_GEMM(NAME, D, EPI)                                                                     \
+  MB_GEMM_LEAF(NAME##_tile1, D, EPI, (D).mr1, 0)                                                  \
+  MB_GEMM_LEAF(NAME##_tile2, D, EPI, (D).mr2, 0)                                                  \
+  MB_GEMM_LEAF(NAME##_tail1, D, EPI, (D).mr1, 1)                                                  \
+  MB_GEMM_LEAF(NAME##_tail2, D, EPI, (D).mr2, 1)                                                  \
+  MB_INLINE void NAME(const void *ctx, const float *a, const float *b, float *c,                  \
+                      const float *next, int tid, int nt) {                                       \
+    mb_gemm_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, ctx, a, b, c, next, \
+                tid, nt);                                                                         \
+  }
+
+#endif

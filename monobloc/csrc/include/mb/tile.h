@@ -1,0 +1,156 @@
+/* The register tile under every f32 contraction: mr pixels (or rows) times nv vectors of channels.
+ *
+ *   acc[p][j] = sum over (o, s, k) of x[pixel(p) + o*xs0 + s*xs1 + k*xs2] * w[..][j]
+ *
+ * A GEMM is the case without o and s; an implicit-GEMM convolution walks kernel rows (o), kernel
+ * columns (s) and channels (k), in that order and with one accumulator per output, so the order of
+ * the sum depends only on the shape: never on the tile, the K block or the number of threads.
+ *
+ * All fields are constants of the caller; after inlining, the accumulators live in registers
+ * (MR*NV + NV + 1 <= MB_NVREG - 1), pixel offsets are displacements and unused paths are gone.
+ */
+#ifndef MB_TILE_H
+#define MB_TILE_H
+
+#include "mb/base.h"
+
+enum { MB_MAX_MR = 32, MB_MAX_NV = 16 };
+
+/* How B (the weights) is stored: panels with the tail rule below, or a plain row-major matrix. */
+enum { MB_B_PACKED = 0, MB_B_PLAIN = 1 };
+enum { MB_PF_NONE = 0, MB_PF_NEXT = 1, MB_PF_STREAM = 2 };
+
+typedef struct {
+  int mr, wrap;        /* pixels; pixels per output row inside the tile (mr when it is one row) */
+  long xp, xw;         /* x step of a pixel, of a wrapped row */
+  long yp, yw;         /* y step of a pixel, of a wrapped row */
+  int nv, rem;         /* vectors; elements that the last one stores (MB_VL: all) */
+  int n_small;         /* whole N < MB_VL: the only vector is padded, not shifted */
+  int n0, n1;          /* trip counts of o and s */
+  long xs0, xs1, xs2;  /* x steps of o, s, k */
+  long b_row;          /* w step of k */
+  int b_kind, pf;
+  long pf_dist;        /* MB_PF_STREAM: floats ahead */
+} mb_tile;
+
+MB_INLINE long mb_tile_x(mb_tile t, int p) { return (p / t.wrap) * t.xw + (p % t.wrap) * t.xp; }
+MB_INLINE long mb_tile_y(mb_tile t, int p) { return (p / t.wrap) * t.yw + (p % t.wrap) * t.yp; }
+
+/* Column of vector j. The last, partial vector of an N >= MB_VL is shifted left, so that it ends
+ * with the last column: every load and every epilogue sees a whole vector inside the tensor, and
+ * only the rem lanes that are not yet written are stored. */
+MB_INLINE long mb_tile_col(mb_tile t, int j) {
+  int partial = j == t.nv - 1 && t.rem < MB_VL && !t.n_small;
+  return (long)j * MB_VL - (partial ? MB_VL - t.rem : 0);
+}
+
+MB_INLINE mb_vf mb_tile_b(mb_tile t, const float *w, int j) {
+  if (t.b_kind == MB_B_PACKED) return mb_load(w + (long)j * MB_VL);
+  if (t.n_small) return mb_load_n(w, t.rem);
+  return mb_load(w + mb_tile_col(t, j));
+}
+
+/* Stores the last n lanes of v at p. */
+MB_INLINE void mb_store_last(float *p, mb_vf v, int n) {
+  MB_UNROLL for (int i = 0; i < MB_VL; i++) if (i >= MB_VL - n) p[i - (MB_VL - n)] = v[i];
+}
+
+MB_INLINE void mb_tile_zero(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV]) {
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = mb_zero();
+}
+
+MB_INLINE void mb_tile_step(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *x,
+                            const float *w) {
+  mb_vf b[MB_MAX_NV];
+  MB_UNROLL for (int j = 0; j < t.nv; j++) b[j] = mb_tile_b(t, w, j);
+  if (t.pf == MB_PF_STREAM)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) __builtin_prefetch(w + j * MB_VL + t.pf_dist, 0, 3);
+  MB_UNROLL for (int i = 0; i < t.mr; i++) {
+    mb_vf a = mb_bcast(x[mb_tile_x(t, i)]);
+    MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = mb_fma(a, b[j], acc[i][j]);
+  }
+}
+
+/* pf: this call's share of the next weight panel; one line per k step goes towards L2. */
+MB_INLINE void mb_tile_sum(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *x,
+                           const float *w, long kn, const float *pf) {
+  for (int o = 0; o < t.n0; o++)
+    for (int s = 0; s < t.n1; s++) {
+      const float *a = x + o * t.xs0 + s * t.xs1;
+      MB_UNROLL2 for (long k = 0; k < kn; k++) {
+        mb_tile_step(t, acc, a + k * t.xs2, w);
+        w += t.b_row;
+        if (t.pf == MB_PF_NEXT) {
+          __builtin_prefetch(pf, 0, 2);
+          pf += 16;
+        }
+      }
+    }
+}
+
+/* Brings the output lines in while the sum runs. */
+MB_INLINE void mb_tile_touch(mb_tile t, float *y) {
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) if (j * MB_VL % 16 == 0)
+      __builtin_prefetch(y + mb_tile_y(t, i) + j * MB_VL, 1, 3);
+}
+
+MB_INLINE mb_ix mb_tile_ix(mb_tile t, mb_ix at, int p, long col) {
+  return (mb_ix){at.b, at.i + p / t.wrap, at.j + p % t.wrap, at.n + col};
+}
+
+MB_INLINE void mb_tile_put(mb_tile t, float *y, int p, int j, mb_vf v) {
+  float *q = y + mb_tile_y(t, p) + (long)j * MB_VL;
+  if (j < t.nv - 1 || t.rem == MB_VL) mb_store(q, v);
+  else if (t.n_small) mb_store_n(q, v, t.rem);
+  else mb_store_last(q, v, t.rem);
+}
+
+/* N < MB_VL: the epilogue runs element by element, since a vector would read behind bias[N-1]. */
+MB_INLINE void mb_tile_finish_small(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], float *y,
+                                    const void *ctx, mb_epi_f epi, mb_ix at) {
+  float tmp[MB_MAX_MR][MB_VL];
+  MB_UNROLL for (int i = 0; i < t.mr; i++) mb_store(tmp[i], acc[i][0]);
+  MB_NOUNROLL for (int i = 0; i < t.mr; i++) {
+    float out[MB_VL];
+    for (int l = 0; l < t.rem; l++) out[l] = epi(ctx, tmp[i][l], mb_tile_ix(t, at, i, l));
+    for (int l = 0; l < t.rem; l++) y[mb_tile_y(t, i) + l] = out[l];
+  }
+}
+
+/* Epilogue of all, then all stores: what the epilogue reads may be the very place it writes. */
+MB_INLINE void mb_tile_finish(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], float *y,
+                              const void *ctx, mb_epi_vf epi_v, mb_epi_f epi_s, mb_ix at) {
+  if (t.n_small) {
+    mb_tile_finish_small(t, acc, y, ctx, epi_s, at);
+    return;
+  }
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++)
+      acc[i][j] = epi_v(ctx, acc[i][j], mb_tile_ix(t, at, i, mb_tile_col(t, j)));
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) mb_tile_put(t, y, i, j, acc[i][j]);
+}
+
+/* Partial sums of a K block rest in y itself; bits are the same as without blocking. */
+MB_INLINE void mb_tile_resume(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *y) {
+  MB_UNROLL for (int i = 0; i < t.mr; i++) MB_UNROLL for (int j = 0; j < t.nv; j++) {
+    const float *q = y + mb_tile_y(t, i) + (long)j * MB_VL;
+    if (j < t.nv - 1 || t.rem == MB_VL) acc[i][j] = mb_load(q);
+    else if (t.n_small) acc[i][j] = mb_load_n(q, t.rem);
+    else {
+      mb_vf v = {0};
+      MB_UNROLL for (int l = 0; l < MB_VL; l++)
+        if (l >= MB_VL - t.rem) v[l] = q[l - (MB_VL - t.rem)];
+      acc[i][j] = v;
+    }
+  }
+}
+
+MB_INLINE void mb_tile_pause(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], float *y) {
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) mb_tile_put(t, y, i, j, acc[i][j]);
+}
+
+#endif
