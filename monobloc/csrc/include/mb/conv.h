@@ -67,7 +67,8 @@ MB_INLINE mb_tile mb_conv_tile(const mb_conv *d, int r, int c, int tail) {
   return (mb_tile){.mr = r * c, .wrap = c ? c : 1, .xp = d->sw * xpix, .xw = d->sh * xrow,
                    .yp = d->y_pix, .yw = d->y_row, .nv = nv, .rem = rem,
                    .n_small = d->oc < MB_VL, .n0 = (int)d->kh, .n1 = flat ? 1 : (int)d->kw,
-                   .xs0 = d->dh * xrow, .xs1 = d->dw * xpix, .xs2 = xch, .b_row = d->w_row,
+                   .xs0 = d->dh * xrow, .xs1 = d->dw * xpix, .xs2 = xch,
+                   .b_row = d->w_kind == MB_B_PACKED ? (long)nv * MB_VL : d->w_row,
                    .b_kind = d->w_kind, .pf = d->pf};
 }
 

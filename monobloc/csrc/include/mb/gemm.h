@@ -7,9 +7,9 @@
  * fc1_epi_v and fc1_epi_s are the epilogue (base.h) with ix = {batch, 0, row, column}. Each tile
  * shape is one noinline leaf, so register allocation sees only its K loop and epilogue.
  *
- * B packed: panels [ceil(N/NR)][K][NR], NR = nv*MB_VL; b_panel = K*NR, b_row = NR. In the last,
- * partial vector of N the columns are shifted: it holds columns N-VL .. N-1 (N >= VL), or columns
- * 0 .. N-1 and zeros (N < VL). B plain: row-major, b_panel = NR, b_row = its row stride.
+ * B packed: panels [N/NR][K][NR], NR = nv*MB_VL, then the rest of N as one narrower panel of whole
+ * vectors; b_panel = K*NR, b_row = NR. In the last, partial vector of N the columns are shifted: it
+ * holds columns N-VL .. N-1 (N >= VL), or columns 0 .. N-1 and zeros (N < VL). B plain: row-major, b_panel = NR, b_row = its row stride.
  * Rows of B behind the last are never read, nor is anything outside the N columns.
  */
 #ifndef MB_GEMM_H
@@ -43,7 +43,8 @@ MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
   int rem = tail && rest % MB_VL ? rest % MB_VL : MB_VL;
   return (mb_tile){.mr = mr, .wrap = mr ? mr : 1, .xp = d->a_row, .xw = 0, .yp = d->c_row,
                    .yw = 0, .nv = nv, .rem = rem, .n_small = d->n < MB_VL, .n0 = 1, .n1 = 1,
-                   .xs2 = d->a_k, .b_row = d->b_row, .b_kind = d->b_kind, .pf = d->pf,
+                   .xs2 = d->a_k,
+                   .b_row = d->b_kind == MB_B_PACKED ? (long)nv * MB_VL : d->b_row, .b_kind = d->b_kind, .pf = d->pf,
                    .pf_dist = d->pf_dist};
 }
 
@@ -57,7 +58,7 @@ MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx,
   if (whole || k0 == 0) mb_tile_zero(t, acc);
   else mb_tile_resume(t, acc, c);
   if (whole) mb_tile_touch(t, c);
-  mb_tile_sum(t, acc, a + k0 * d->a_k, b + k0 * d->b_row,
+  mb_tile_sum(t, acc, a + k0 * d->a_k, b + k0 * t.b_row,
               whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
   if (whole || k0 + d->kc >= d->k) mb_tile_finish(t, acc, c, ctx, epi_v, epi_s, at);
   else mb_tile_pause(t, acc, c);

@@ -1,0 +1,52 @@
+"""Weights in the order in which the kernels read them: permutations plus padding, no arithmetic.
+
+A panel is `nv` vectors of columns; whole panels come first, then one narrower panel of whole
+vectors. The last, partial vector is shifted so that it ends with the last column (it repeats a few
+columns of its neighbour); when there are fewer columns than lanes it is padded with zeros instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+
+
+def column_order(n: int, vl: int) -> NDArray[np.int64]:
+    """Source column of each packed column; -1 is a zero."""
+    whole = n // vl * vl
+    columns = np.arange(whole, dtype=np.int64)
+    if n == whole:
+        return columns
+    if n < vl:
+        last = np.arange(vl, dtype=np.int64)
+        return np.where(last < n, last, -1)
+    return np.concatenate([columns, np.arange(n - vl, n, dtype=np.int64)])
+
+
+def pack_gemm_b(b: F32, nv: int, vl: int) -> F32:
+    """[..., K, N] -> per matrix: panels [N/NR][K][NR], then [K][rest]; flat in the last axis."""
+    order = column_order(b.shape[-1], vl)
+    cols = np.where(order >= 0, b[..., order], np.float32(0))
+    nr = nv * vl
+    parts = [
+        cols[..., at : at + nr].reshape(*b.shape[:-2], -1)
+        for at in range(0, cols.shape[-1], nr)
+    ]
+    empty = np.zeros((*b.shape[:-2], 0), np.float32)
+    return np.ascontiguousarray(
+        np.concatenate([empty, *parts], axis=-1), dtype=np.float32
+    )
+
+
+def pack_conv_w(w: F32, groups: int, nv: int, vl: int) -> F32:
+    """ONNX [OC][IC/g][KH][KW] -> [g][OC/g panels][KH][KW][IC/g][NR]."""
+    oc, ic, kh, kw = w.shape
+    taps = w.reshape(groups, oc // groups, ic, kh, kw).transpose(0, 3, 4, 2, 1)
+    return pack_gemm_b(taps.reshape(groups, kh * kw * ic, oc // groups), nv, vl)
+
+
+def hwio(w: F32) -> F32:
+    """ONNX [OC][IC/g][KH][KW] -> [KH][KW][IC/g][OC]: the plain layout of `mb_conv`."""
+    return np.ascontiguousarray(w.transpose(2, 3, 1, 0))

@@ -1,0 +1,316 @@
+"""Constant descriptors of the contraction kernels: tiles, blocks, strides and scratch.
+
+The kernels in `csrc/include/mb` are generic C; all that makes one fast for a shape is in the
+constants chosen here. A register tile is `mr` rows (or pixels) by `nv` vectors; it must leave room
+for one B vector per column and one broadcast: `mr*nv + nv + 1 <= registers - 1`. Extents are covered
+exactly by two tile heights, so there are neither masks nor idle rows. The cost of a candidate is
+counted in cycles per step of the sum: FMA ports, load ports, latency of short chains and lines
+read from L2.
+
+Everything is a pure function of shapes; the formulas for scratch and packed sizes are the same as in
+the headers, and tests compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+B_PACKED, B_PLAIN = 0, 1
+PF_NONE, PF_NEXT, PF_STREAM = 0, 1, 2
+SPLIT_ROWS, SPLIT_PANELS = 0, 1
+MAX_MR, MAX_NV = 28, 16
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of one core's caches; the defaults suit every x86-64 and AArch64 server core."""
+
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def c_initializer(desc: Mapping[str, int]) -> str:
+    """`{ .m = 128, .n = 64 }`; fields that are zero are left out."""
+    return "{" + ", ".join(f".{k} = {v}" for k, v in desc.items() if v) + "}"
+
+
+def max_mr(nv: int, nvreg: int) -> int:
+    """Most rows of a tile of nv vectors that leave no accumulator without a register."""
+    return max(1, min(MAX_MR, (nvreg - 2 - nv) // nv))
+
+
+def cover(extent: int, most: int) -> tuple[int, int, int, int]:
+    """(mr1, n1, mr2, n2): n1 tiles of mr1 and n2 of mr2 are exactly `extent`, as even as possible."""
+    if extent <= 0:
+        return 1, 0, 0, 0
+    tiles = ceil_div(extent, most)
+    low, more = divmod(extent, tiles)
+    return (low + 1, more, low, tiles - more) if more else (low, tiles, 0, 0)
+
+
+def step_cycles(mr: int, nv: int) -> float:
+    """Cycles of one step of the sum: two FMAs and two loads a cycle, FMA latency 4, B out of L2."""
+    return max(mr * nv / 2, (mr + nv) / 2, 4.0, nv * 1.3) + 0.25
+
+
+def vector_counts(n: int, nv: int, vl: int) -> tuple[int, int]:
+    """Whole panels of n columns, and vectors of the last, narrower panel (0: none)."""
+    full, rest = divmod(n, nv * vl)
+    return full, ceil_div(rest, vl)
+
+
+def packed_columns(n: int, nv: int, vl: int) -> int:
+    """Columns of packed B: whole panels, then whole vectors."""
+    full, rest = vector_counts(n, nv, vl)
+    return (full * nv + rest) * vl
+
+
+def _tile_candidates(nvreg: int) -> list[int]:
+    # Four vectors would be legal with 6 rows and 32 registers, but compilers spill there.
+    return [1, 2, 3] if nvreg >= 32 else [1, 2]
+
+
+def _tiling_cost(extent: int, n: int, nv: int, vl: int, nvreg: int) -> float:
+    mr1, n1, mr2, n2 = cover(extent, max_mr(nv, nvreg))
+    full, rest = vector_counts(n, nv, vl)
+    cost = 0.0
+    for mr, count in ((mr1, n1), (mr2, n2)):
+        cost += count * (
+            full * step_cycles(mr, nv) + (step_cycles(mr, rest) if rest else 0)
+        )
+    return cost
+
+
+def _best_nv(extent: int, n: int, vl: int, nvreg: int) -> int:
+    vectors = ceil_div(n, vl)
+    options = [nv for nv in _tile_candidates(nvreg) if nv <= vectors] or [1]
+    return min(options, key=lambda nv: (_tiling_cost(extent, n, nv, vl, nvreg), nv))
+
+
+def gemm_tiles(
+    m: int,
+    n: int,
+    k: int,
+    vl: int,
+    nvreg: int,
+    caches: Caches = Caches(),
+    packed: bool = True,
+) -> dict[str, int]:
+    """The fields nv, mr1, n1, mr2, n2, rb, kc, pf of `mb_gemm`."""
+    nv = _best_nv(m, n, vl, nvreg)
+    mr1, n1, mr2, n2 = cover(m, max_mr(nv, nvreg))
+    a_bytes, b_bytes = 4 * m * k, 4 * n * k
+    if b_bytes <= caches.l2 // 2 and a_bytes > caches.l1:
+        # Weights rest in L2: take the rows once, a few tiles at a time, and write whole rows of C.
+        rb = max(1, caches.l1 // 2 // max(1, 4 * mr1 * k))
+    else:
+        rb = max(1, caches.l2 // max(1, 4 * mr1 * k))
+    rb = min(rb, n1 + n2)
+    pf = PF_NEXT if packed and b_bytes > caches.l1 else PF_NONE
+    return {
+        "nv": nv,
+        "mr1": mr1,
+        "n1": n1,
+        "mr2": mr2,
+        "n2": n2,
+        "rb": rb,
+        "kc": k,
+        "pf": pf,
+    }
+
+
+def gemm_desc(
+    m: int,
+    n: int,
+    k: int,
+    vl: int,
+    nvreg: int,
+    *,
+    batch: int = 1,
+    a: tuple[int, int, int] | None = None,
+    b: tuple[int, int] | None = None,
+    b_batch: int = 0,
+    c: tuple[int, int] | None = None,
+    caches: Caches = Caches(),
+) -> dict[str, int]:
+    """A whole `mb_gemm`. `a` = (batch, row, k) strides; `b` = None for packed B, else its
+    (row stride, 1) strides of a plain matrix; `c` = (batch, row) strides. Defaults: dense."""
+    tiles = gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None)
+    a_batch, a_row, a_k = a if a is not None else (m * k, k, 1)
+    c_batch, c_row = c if c is not None else (m * n, n)
+    nr = tiles["nv"] * vl
+    kind, panel, row = (B_PACKED, k * nr, nr) if b is None else (B_PLAIN, nr, b[0])
+    return {
+        "batch": batch,
+        "m": m,
+        "n": n,
+        "k": k,
+        "a_batch": a_batch,
+        "a_row": a_row,
+        "a_k": a_k,
+        "b_batch": b_batch,
+        "b_panel": panel,
+        "b_row": row,
+        "c_batch": c_batch,
+        "c_row": c_row,
+        "b_kind": kind,
+        **tiles,
+    }
+
+
+def conv_cols(ow: int, kw: int, sw: int, dw: int) -> int:
+    """Columns of the scratch image."""
+    return (ow - 1) * sw + (kw - 1) * dw + 1
+
+
+def conv_rows(out_rows: int, kh: int, sh: int, dh: int) -> int:
+    """Input rows under `out_rows` output rows."""
+    return (out_rows - 1) * sh + (kh - 1) * dh + 1
+
+
+def conv_scratch(desc: Mapping[str, int]) -> int:
+    """Floats of scratch of one thread: `mb_conv_scratch` of the header."""
+    if not desc["copy"]:
+        return 0
+    unit = max(desc["r1"], desc["r2"]) if desc["narrow"] else 1
+    rows = conv_rows(
+        min(desc["bh"] * unit, desc["oh"]), desc["kh"], desc["sh"], desc["dh"]
+    )
+    floats = (
+        rows * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
+    )
+    return ceil_div(floats, 16) * 16
+
+
+def conv_tiles(oh: int, ow: int, oc: int, vl: int, nvreg: int) -> dict[str, int]:
+    """The fields nv, narrow, r1, c1, n1, r2, c2, n2 of `mb_conv`: tiles of one row of pixels, or
+    of several whole rows where rows are short."""
+    best: tuple[float, dict[str, int]] | None = None
+    for nv in _tile_candidates(nvreg):
+        most = max_mr(nv, nvreg)
+        if nv > max(1, ceil_div(oc, vl)):
+            continue
+        narrow = ow <= most
+        if narrow:
+            r1, n1, r2, n2 = cover(oh, max(1, most // ow))
+            t = {
+                "r1": r1,
+                "c1": ow,
+                "n1": n1,
+                "r2": r2,
+                "c2": ow if n2 else 0,
+                "n2": n2,
+            }
+            weight = 1
+        else:
+            c1, n1, c2, n2 = cover(ow, most)
+            t = {"r1": 1, "c1": c1, "n1": n1, "r2": 1 if n2 else 0, "c2": c2, "n2": n2}
+            weight = oh
+        full, rest = vector_counts(oc, nv, vl)
+        cost = 0.0
+        for pixels, count in ((t["r1"] * t["c1"], n1), (t["r2"] * t["c2"], n2)):
+            one = full * step_cycles(pixels, nv) + (
+                step_cycles(pixels, rest) if rest else 0
+            )
+            cost += weight * count * one
+        if best is None or cost < best[0]:
+            best = cost, {"nv": nv, "narrow": int(narrow), **t}
+    assert best is not None
+    return best[1]
+
+
+def _block(desc: Mapping[str, int], caches: Caches) -> int:
+    """Rows (or tiles) of a block: its input stays in a quarter of L2 while all panels pass."""
+    unit = desc["r1"] if desc["narrow"] else 1
+    units = desc["n1"] + desc["n2"] if desc["narrow"] else desc["oh"]
+    row_bytes = (
+        4 * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
+    )
+    weights = 4 * desc["kh"] * desc["kw"] * desc["ic"] * desc["oc"]
+    budget = caches.l2 // 4 if weights <= caches.l2 // 2 else caches.l2 // 2
+    bh = 1
+    while bh < units and (
+        conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * row_bytes
+        <= budget
+    ):
+        bh += 1
+    return bh
+
+
+def conv_desc(
+    x: tuple[int, int, int, int],
+    oc: int,
+    out: tuple[int, int],
+    kernel: tuple[int, int],
+    vl: int,
+    nvreg: int,
+    *,
+    groups: int = 1,
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    x_strides: tuple[int, int, int, int] | None = None,
+    y_strides: tuple[int, int, int] | None = None,
+    plain: bool = False,
+    caches: Caches = Caches(),
+) -> dict[str, int]:
+    """A whole `mb_conv`. `x` = (N, H, W, C) of the input, `oc` all output channels, `pads` =
+    (top, left), strides of x = (batch, row, pixel, channel), of y = (batch, row, pixel)."""
+    n, h, w, c = x
+    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
+    ic, og = c // groups, oc // groups
+    xs = x_strides if x_strides is not None else (h * w * c, w * c, c, 1)
+    ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
+    tiles = conv_tiles(oh, ow, og, vl, nvreg)
+    nr, taps = tiles["nv"] * vl, kh * kw * ic
+    kind, panel, row = (B_PLAIN, nr, oc) if plain else (B_PACKED, taps * nr, nr)
+    group = og if plain else taps * packed_columns(og, tiles["nv"], vl)
+    inside = (
+        pads == (0, 0)
+        and (oh - 1) * sh + (kh - 1) * dh < h
+        and (ow - 1) * sw + (kw - 1) * dw < w
+    )
+    desc = {
+        "batch": n,
+        "groups": groups,
+        "h": h,
+        "w": w,
+        "ic": ic,
+        "oh": oh,
+        "ow": ow,
+        "oc": og,
+        "kh": kh,
+        "kw": kw,
+        "sh": sh,
+        "sw": sw,
+        "dh": dh,
+        "dw": dw,
+        "pt": pads[0],
+        "pl": pads[1],
+        "x_batch": xs[0],
+        "x_row": xs[1],
+        "x_pix": xs[2],
+        "x_ch": xs[3],
+        "x_group": ic * xs[3],
+        "y_batch": ys[0],
+        "y_row": ys[1],
+        "y_pix": ys[2],
+        "y_group": og,
+        "w_group": group,
+        "w_panel": panel,
+        "w_row": row,
+        "w_kind": kind,
+        **tiles,
+        "copy": int(not inside or (xs[3] != 1 and ic > 1)),
+    }
+    desc["bh"] = _block(desc, caches)
+    weight_bytes, input_bytes = 4 * taps * og, 4 * h * w * c
+    many = groups == 1 and ceil_div(og, nr) >= 4
+    desc["split"] = SPLIT_PANELS if many and weight_bytes > input_bytes else SPLIT_ROWS
+    desc["pf"] = PF_NEXT if kind == B_PACKED and weight_bytes > caches.l1 else PF_NONE
+    return desc

@@ -1,0 +1,115 @@
+"""mb/gemm.h against float64: sizes equal to, below, above and not a multiple of tile and panel."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monobloc.codegen import packing, tiles
+from tests.kernels import harness
+
+SEED = 20240601
+
+
+@dataclass(frozen=True)
+class Case:
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    plain: bool = False
+    shared_b: bool = True
+    a_transposed: bool = False
+    kc: int = 0
+    rb: int = 0
+    inplace: bool = False
+
+
+def cases(vl: int) -> list[Case]:
+    sizes = [(1, 1, 1), (1, 3, 7), (2, vl, 5), (3, vl + 1, 4), (5, vl - 1, 9), (14, 2 * vl, 16)]
+    sizes += [(15, 2 * vl + 3, 17), (28, 3 * vl, 8), (29, 3 * vl + vl // 2, 3), (49, 5 * vl + 1, 10)]
+    sizes += [(64, 7 * vl, 33), (37, 10, 21)]
+    out = [Case(*s) for s in sizes] + [Case(*s, plain=True) for s in sizes]
+    out += [Case(*s, batch=3, plain=p, shared_b=p) for s in sizes[3:8] for p in (False, True)]
+    out += [Case(*s, a_transposed=True) for s in sizes[4:8]]
+    out += [Case(*s, kc=5) for s in sizes[3:]] + [Case(*s, rb=2, batch=2) for s in sizes[5:]]
+    return out + [Case(*s, inplace=True) for s in sizes]
+
+
+def descriptor(c: Case, vl: int) -> dict[str, int]:
+    nvreg = harness.MARCH[vl][1]
+    a = (c.m * c.k, 1, c.m) if c.a_transposed else None
+    d = tiles.gemm_desc(
+        c.m, c.n, c.k, vl, nvreg, batch=c.batch, a=a, b=(c.n, 1) if c.plain else None
+    )
+    size = c.k * (c.n if c.plain else tiles.packed_columns(c.n, d["nv"], vl))
+    d |= {"b_batch": 0 if c.shared_b else size, "pf": 0 if c.plain else 1}
+    d |= {"kc": c.kc} if c.kc else {}
+    return d | ({"rb": c.rb} if c.rb else {})
+
+
+def source(vl: int) -> str:
+    text = ['#include "mb/gemm.h"', "typedef struct { const float *bias, *res; long n, m; } ctx_t;"]
+    for t, suffix in (("mb_vf", "v"), ("float", "s")):
+        text.append(
+            f"MB_INLINE {t} epi_{suffix}(const void *p, {t} acc, mb_ix ix) {{"
+            " const ctx_t *c = p; acc = mb_add(acc, mb_ld(acc, c->bias + ix.n));"
+            " acc = mb_add(acc, mb_ld(acc, c->res + (ix.b * c->m + ix.j) * c->n + ix.n));"
+            " return mb_max(0.f, acc); }"
+        )
+    for i, c in enumerate(cases(vl)):
+        text.append(f"static const mb_gemm d{i} = {tiles.c_initializer(descriptor(c, vl))};")
+        text.append(f"MB_GEMM(gemm{i}, d{i}, epi)")
+        text.append(
+            f"void run{i}(const float *a, const float *b, float *c, const float *bias,"
+            " const float *res, int tid, int nt) {"
+            f" ctx_t x = {{bias, res, {c.n}, {c.m}}}; gemm{i}(&x, a, b, c, 0, tid, nt); }}"
+        )
+    return "\n".join(text)
+
+
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
+    rng = np.random.default_rng(SEED + i)
+    f32 = np.float32
+    a = rng.standard_normal((c.batch, c.m, c.k), f32)
+    b = rng.standard_normal((1 if c.shared_b else c.batch, c.k, c.n), f32)
+    bias, res = rng.standard_normal(c.n, f32), rng.standard_normal((c.batch, c.m, c.n), f32)
+    packed = b if c.plain else packing.pack_gemm_b(b, descriptor(c, vl)["nv"], vl)
+    stored = np.ascontiguousarray(a.transpose(0, 2, 1)) if c.a_transposed else a
+    out = res.copy() if c.inplace else np.full((c.batch, c.m, c.n), 7e7, f32)
+    g = [harness.Guarded(v, at_end) for v in (stored, packed, out, bias, res)]
+    pointers = [v.pointer for v in g]
+    if c.inplace:
+        pointers[4] = pointers[2]
+    for tid in range(nt):
+        getattr(lib, f"run{i}")(*pointers, tid, nt)
+    want = np.maximum(a.astype(np.float64) @ b + bias + res, 0)
+    bound = 2e-6 * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res)) + 1e-6
+    err = np.abs(g[2].array - want) / bound
+    assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
+    assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
+    return g[2].array.copy()
+
+
+@pytest.mark.parametrize("vl", [16, 8, 4])
+def test_gemm(vl: int, tmp_path: Path) -> None:
+    if not harness.cpu_has(vl):
+        pytest.skip(f"this CPU has no vectors of {vl} floats")
+    lib = harness.compile_shared(source(vl), tmp_path, vl)
+    for i, c in enumerate(cases(vl)):
+        one = run_case(lib, i, c, vl, True, 1)
+        for nt in (2, 3):
+            many = run_case(lib, i, c, vl, nt == 2, nt)
+            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"
+
+
+def test_packed_columns_matches_packing() -> None:
+    for vl in (4, 8, 16):
+        for nv in (1, 2, 3):
+            for n in range(1, 5 * vl):
+                packed = packing.pack_gemm_b(np.ones((2, n), np.float32), nv, vl)
+                assert packed.size == 2 * tiles.packed_columns(n, nv, vl)
