@@ -1,0 +1,111 @@
+/* Measures mb/math.h against libm in the next wider type; built and driven by test_math.py.
+ * Every function is run as an auto-vectorized loop and as explicit vectors: the bits must agree. */
+#include "mb/math.h"
+
+typedef struct {
+  double worst, at, at2, got, want; /* largest error in ulp, and where */
+  long wrong, differ;               /* special values that are wrong; scalar and vector disagree */
+  double wrong_at, wrong_at2, wrong_got, wrong_want;
+} report;
+
+enum { BLOCK = 1024 };
+
+double exp(double), exp2(double), expm1(double), log(double), log2(double), log1p(double);
+double tanh(double), erf(double), erfc(double), sinh(double), cosh(double), asinh(double);
+double acosh(double), atanh(double), sin(double), cos(double), tan(double), asin(double);
+double acos(double), atan(double), atan2(double, double), pow(double, double);
+double fmod(double, double), sqrt(double), floor(double), ceil(double), trunc(double);
+double rint(double);
+
+static double r_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double r_silu(double x) { return x / (1 + exp(-x)); }
+static double r_gelu(double x) { return x * 0.5 * erfc(x * -0.70710678118654752440); }
+static double r_gelu_tanh(double x) {
+  return x / (1 + exp(-1.59576912160573071176 * (x + 0.044715 * x * x * x)));
+}
+static double r_softplus(double x) { return x > 300 ? x : log1p(exp(x)); }
+static double r_mish(double x) {
+  double e = exp(x), n = e * (e + 2);
+  return x > 300 ? x : x * (n / (n + 2));
+}
+static double r_rsqrt(double x) { return 1 / sqrt(x); }
+static double r_reciprocal(double x) { return 1 / x; }
+static double r_sign(double x) { return x != x ? x : x > 0 ? 1 : x < 0 ? -1 : 0; }
+static double r_relu(double x) { return x < 0 ? 0 : x; }
+static double r_softsign(double x) { return x / (1 + (x < 0 ? -x : x)); }
+static double r_mod(double x, double y) {
+  double r = fmod(x, y);
+  if (r == 0) return mbm_with_sign(0.0, y);
+  return (r < 0) != (y < 0) ? r + y : r;
+}
+
+static double magnitude(double x) { return x < 0 ? -x : x; }
+
+static void judge(report *r, double x, double x2, float got, double want, int differ) {
+  r->differ += differ;
+  double g = got, w = want;
+  int bad = (g != g) != (w != w);
+  if (!bad && w == w) {
+    if (g == 0 && (float)w == 0) bad = __builtin_signbit(g) != __builtin_signbit(w);
+    const double top = 0x1p128;
+    g = g > top ? top : g < -top ? -top : g;
+    w = w > top ? top : w < -top ? -top : w;
+    double m = magnitude(w);
+    double ulp = mbm_from_bits((mbm_bits(m) & (INT64_C(2047) << 52)) - (INT64_C(23) << 52));
+    if (m < 0x1p-126) ulp = 0x1p-149;
+    if (m >= top) ulp = 0x1p104;
+    double error = magnitude(g - w) / ulp;
+    if (error > r->worst) r->worst = error, r->at = x, r->at2 = x2, r->got = got, r->want = want;
+  }
+  if (bad && !r->wrong++)
+    r->wrong_at = x, r->wrong_at2 = x2, r->wrong_got = got, r->wrong_want = want;
+}
+
+static int same(float a, float b) { return mbm_bits(a) == mbm_bits(b) || (a != a && b != b); }
+
+#define ONE(NAME, REF)                                                                     \
+  __attribute__((noinline)) static void s_##NAME(const float *x, float *y, long n) {       \
+    for (long i = 0; i < n; i++) y[i] = mb_##NAME(x[i]);                                   \
+  }                                                                                        \
+  __attribute__((noinline)) static void v_##NAME(const float *x, float *y, long n) {       \
+    for (long i = 0; i < n; i += MB_VL) mb_store(y + i, mb_##NAME(mb_load(x + i)));        \
+  }                                                                                        \
+  void f_##NAME(const float *x, float *y, long n) { s_##NAME(x, y, n); }                   \
+  void check_##NAME(const float *x, const float *unused, long n, report *r) {              \
+    float s[BLOCK], v[BLOCK];                                                              \
+    (void)unused;                                                                          \
+    for (long b = 0; b + BLOCK <= n; b += BLOCK) {                                         \
+      s_##NAME(x + b, s, BLOCK);                                                           \
+      v_##NAME(x + b, v, BLOCK);                                                           \
+      for (long i = 0; i < BLOCK; i++)                                                     \
+        judge(r, x[b + i], 0, s[i], REF((double)x[b + i]), !same(s[i], v[i]));             \
+    }                                                                                      \
+  }
+#define TWO(NAME, REF)                                                                     \
+  __attribute__((noinline)) static void s_##NAME(const float *x, const float *z, float *y) { \
+    for (long i = 0; i < BLOCK; i++) y[i] = mb_##NAME(x[i], z[i]);                         \
+  }                                                                                        \
+  __attribute__((noinline)) static void v_##NAME(const float *x, const float *z, float *y) { \
+    for (long i = 0; i < BLOCK; i += MB_VL)                                                \
+      mb_store(y + i, mb_##NAME(mb_load(x + i), mb_load(z + i)));                          \
+  }                                                                                        \
+  void check_##NAME(const float *x, const float *z, long n, report *r) {                   \
+    float s[BLOCK], v[BLOCK];                                                              \
+    for (long b = 0; b + BLOCK <= n; b += BLOCK) {                                         \
+      s_##NAME(x + b, z + b, s);                                                           \
+      v_##NAME(x + b, z + b, v);                                                           \
+      for (long i = 0; i < BLOCK; i++)                                                     \
+        judge(r, x[b + i], z[b + i], s[i], REF((double)x[b + i], (double)z[b + i]),        \
+              !same(s[i], v[i]));                                                          \
+    }                                                                                      \
+  }
+
+ONE(exp, exp) ONE(exp2, exp2) ONE(expm1, expm1) ONE(log, log) ONE(log2, log2)
+ONE(log1p, log1p) ONE(tanh, tanh) ONE(sigmoid, r_sigmoid) ONE(silu, r_silu) ONE(erf, erf)
+ONE(gelu, r_gelu) ONE(gelu_tanh, r_gelu_tanh) ONE(softplus, r_softplus) ONE(mish, r_mish)
+ONE(sinh, sinh) ONE(cosh, cosh) ONE(asinh, asinh) ONE(acosh, acosh) ONE(atanh, atanh)
+ONE(sin, sin) ONE(cos, cos) ONE(tan, tan) ONE(asin, asin) ONE(acos, acos) ONE(atan, atan)
+ONE(sqrt, sqrt) ONE(rsqrt, r_rsqrt) ONE(reciprocal, r_reciprocal) ONE(floor, floor)
+ONE(ceil, ceil) ONE(trunc, trunc) ONE(round, rint) ONE(sign, r_sign) ONE(relu, r_relu)
+ONE(softsign, r_softsign)
+TWO(pow, pow) TWO(fmod, fmod) TWO(mod, r_mod) TWO(atan2, atan2)
