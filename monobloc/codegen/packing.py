@@ -50,3 +50,8 @@ def pack_conv_w(w: F32, groups: int, nv: int, vl: int) -> F32:
 def hwio(w: F32) -> F32:
     """ONNX [OC][IC/g][KH][KW] -> [KH][KW][IC/g][OC]: the plain layout of `mb_conv`."""
     return np.ascontiguousarray(w.transpose(2, 3, 1, 0))
+
+
+def pack_dwconv_w(w: F32) -> F32:
+    """ONNX [C*multiplier][1][KH][KW] -> [KH][KW][C*multiplier]."""
+    return np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))

@@ -314,3 +314,54 @@ def conv_desc(
     desc["split"] = SPLIT_PANELS if many and weight_bytes > input_bytes else SPLIT_ROWS
     desc["pf"] = PF_NEXT if kind == B_PACKED and weight_bytes > caches.l1 else PF_NONE
     return desc
+
+
+def dwconv_desc(
+    x: tuple[int, int, int, int],
+    out: tuple[int, int],
+    kernel: tuple[int, int],
+    vl: int,
+    nvreg: int,
+    *,
+    multiplier: int = 1,
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    x_strides: tuple[int, int, int] | None = None,
+    y_strides: tuple[int, int, int] | None = None,
+) -> dict[str, int]:
+    """A whole `mb_dwconv`; arguments as in `conv_desc`, channels are contiguous."""
+    n, h, w, c = x
+    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
+    oc = c * multiplier
+    xs = x_strides if x_strides is not None else (h * w * c, w * c, c)
+    ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
+    # Taps of one kernel row and one input vector stay in registers beside the sums.
+    most = max(1, min(14, nvreg - 3 - kw))
+    # Tiles between the first and the last must not see padding.
+    while most * sw < pads[1] and most < ow:
+        most += 1
+    xb1, n1, xb2, n2 = cover(ow, most)
+    rows = n * oh >= 16 or ceil_div(oc, vl) < 4
+    names = (
+        "batch",
+        "h",
+        "w",
+        "c",
+        "oh",
+        "ow",
+        "mult",
+        "kh",
+        "kw",
+        "sh",
+        "sw",
+        "dh",
+        "dw",
+    )
+    shape = (n, h, w, oc, oh, ow, multiplier, kh, kw, sh, sw, dh, dw)
+    desc = dict(zip(names, shape, strict=True))
+    desc |= {"pt": pads[0], "pl": pads[1]}
+    desc |= {"x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2]}
+    desc |= {"y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2]}
+    desc |= {"xb1": xb1, "n1": n1, "xb2": xb2, "n2": n2, "split": int(not rows)}
+    return desc

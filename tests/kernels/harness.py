@@ -22,9 +22,28 @@ ZIG = Path(ziglang.__file__).parent / "zig"
 PAGE = mmap.PAGESIZE
 MARCH = {16: ("x86-64-v4", 32), 8: ("x86-64-v3", 16), 4: ("x86-64-v2", 16)}
 FLAGS = [
-    *("--target=x86_64-linux-none", "-nostdinc", "-isystem", str(ZIG.parent / "lib" / "include")),
-    *("-ffreestanding", "-fno-stack-protector", "-std=gnu11", "-fPIC", "-O3", "-fno-math-errno"),
-    *("-fno-trapping-math", "-ffp-contract=on", "-Wall", "-Wextra", "-Werror", "-Wno-psabi"),
+    *(
+        "--target=x86_64-linux-none",
+        "-nostdinc",
+        "-isystem",
+        str(ZIG.parent / "lib" / "include"),
+    ),
+    *(
+        "-ffreestanding",
+        "-fno-stack-protector",
+        "-std=gnu11",
+        "-fPIC",
+        "-O3",
+        "-fno-math-errno",
+    ),
+    *(
+        "-fno-trapping-math",
+        "-ffp-contract=on",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-psabi",
+    ),
     *("-I", str(INCLUDE)),
 ]
 
@@ -35,13 +54,17 @@ def cpu_has(vl: int) -> bool:
     return {16: "avx512vl", 8: "avx2", 4: "sse4_2"}[vl] in flags
 
 
-def compile_shared(source: str, folder: Path, vl: int, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
+def compile_shared(
+    source: str, folder: Path, vl: int, extra: tuple[str, ...] = ()
+) -> ctypes.CDLL:
     march, nvreg = MARCH[vl]
     c, obj, so = (folder / f"k{vl}{ext}" for ext in (".c", ".o", ".so"))
     c.write_text(source + MEM)
     lanes = [f"-march={march}", f"-DMB_VL={vl}", f"-DMB_NVREG={nvreg}"]
     wide = ["-mprefer-vector-width=512"] if vl == 16 else []
-    subprocess.run([ZIG, "clang", *FLAGS, *lanes, *wide, *extra, "-c", c, "-o", obj], check=True)
+    subprocess.run(
+        [ZIG, "clang", *FLAGS, *lanes, *wide, *extra, "-c", c, "-o", obj], check=True
+    )
     subprocess.run([ZIG, "ld.lld", "-shared", "-z", "defs", obj, "-o", so], check=True)
     return ctypes.CDLL(str(so))
 
@@ -91,7 +114,10 @@ class Guarded:
         return ctypes.c_void_p(self.array.ctypes.data)
 
     def canaries_intact(self) -> bool:
-        return bool((self._gap[: self._lo] == 0xA5).all() and (self._gap[self._hi :] == 0xA5).all())
+        return bool(
+            (self._gap[: self._lo] == 0xA5).all()
+            and (self._gap[self._hi :] == 0xA5).all()
+        )
 
 
 def log(text: str) -> None:

@@ -34,7 +34,12 @@ class Case:
 
     @property
     def out(self) -> tuple[int, int]:
-        (kh, kw), (sh, sw), (dh, dw), p = self.kernel, self.strides, self.dilations, self.pads
+        (kh, kw), (sh, sw), (dh, dw), p = (
+            self.kernel,
+            self.strides,
+            self.dilations,
+            self.pads,
+        )
         oh = (self.h + p[0] + p[2] - (kh - 1) * dh - 1) // sh + 1
         return oh, (self.w + p[1] + p[3] - (kw - 1) * dw - 1) // sw + 1
 
@@ -49,7 +54,16 @@ def cases(vl: int) -> list[Case]:
         Case(9, 30, 2, vl - 1, pads=(2, 0, 0, 1)),
         Case(5, 5, 3, vl + 3, kernel=(5, 5), pads=(2, 2, 2, 2), batch=2),
         Case(12, 12, 3, 2 * vl, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3)),
-        Case(12, 12, 3, 2 * vl, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3), nchw=True),
+        Case(
+            12,
+            12,
+            3,
+            2 * vl,
+            kernel=(7, 7),
+            strides=(2, 2),
+            pads=(3, 3, 3, 3),
+            nchw=True,
+        ),
         Case(11, 13, 1, vl, pads=same, nchw=True, bh=3),
         Case(11, 13, 6, 2 * vl),
         Case(8, 20, 6, 2 * vl, kernel=(1, 1), strides=(2, 2)),
@@ -66,7 +80,9 @@ def cases(vl: int) -> list[Case]:
         Case(10, 10, 3, 10, pads=same, strides=(2, 1)),
     ]
     return out + [
-        Case(**{**vars(c), "plain": True}) for c in out if c.groups == 1 or c.ic == 10 or c.oc > 16
+        Case(**{**vars(c), "plain": True})
+        for c in out
+        if c.groups == 1 or c.ic == 10 or c.oc > 16
     ]
 
 
@@ -90,8 +106,9 @@ def descriptor(c: Case, vl: int) -> dict[str, int]:
     return d | ({"bh": c.bh} if c.bh else {})
 
 
-def source(vl: int) -> str:
-    text = ['#include "mb/conv.h"', "typedef struct { const float *bias, *res; long h, w, n; } ctx_t;"]
+def epilogue() -> str:
+    """Bias, residual and Relu6, once for vectors and once for elements."""
+    text = ["typedef struct { const float *bias, *res; long h, w, n; } ctx_t;"]
     for t, suffix in (("mb_vf", "v"), ("float", "s")):
         text.append(
             f"MB_INLINE {t} epi_{suffix}(const void *p, {t} acc, mb_ix ix) {{"
@@ -99,9 +116,19 @@ def source(vl: int) -> str:
             " acc = mb_add(acc, mb_ld(acc, c->res + ((ix.b * c->h + ix.i) * c->w + ix.j) * c->n"
             " + ix.n)); return mb_min(6.f, mb_max(0.f, acc)); }"
         )
+    return "\n".join(text)
+
+
+EPILOGUE = epilogue()
+
+
+def source(vl: int) -> str:
+    text = ['#include "mb/conv.h"', EPILOGUE]
     for i, c in enumerate(cases(vl)):
         oh, ow = c.out
-        text.append(f"static const mb_conv d{i} = {tiles.c_initializer(descriptor(c, vl))};")
+        text.append(
+            f"static const mb_conv d{i} = {tiles.c_initializer(descriptor(c, vl))};"
+        )
         text.append(f"MB_CONV(conv{i}, d{i}, epi)")
         text.append(f"long scratch{i}(void) {{ return mb_conv_scratch(&d{i}); }}")
         text.append(
@@ -126,11 +153,15 @@ def reference(x: np.ndarray, w: np.ndarray, c: Case) -> np.ndarray:
                 rows = slice(r * dh, r * dh + (oh - 1) * sh + 1, sh)
                 cols = slice(s * dw, s * dw + (ow - 1) * sw + 1, sw)
                 taps = padded[:, rows, cols, g * ig : (g + 1) * ig]
-                y[..., g * og : (g + 1) * og] += taps @ w[g * og : (g + 1) * og, :, r, s].T
+                y[..., g * og : (g + 1) * og] += (
+                    taps @ w[g * og : (g + 1) * og, :, r, s].T
+                )
     return y
 
 
-def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
+def run_case(
+    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
+) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
     d = descriptor(c, vl)
@@ -138,7 +169,9 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     w = rng.standard_normal((c.oc, c.ic // c.groups, *c.kernel), f32)
     y_shape = (c.batch, *c.out, c.oc)
     bias, res = rng.standard_normal(c.oc, f32), rng.standard_normal(y_shape, f32)
-    packed = packing.hwio(w) if c.plain else packing.pack_conv_w(w, c.groups, d["nv"], vl)
+    packed = (
+        packing.hwio(w) if c.plain else packing.pack_conv_w(w, c.groups, d["nv"], vl)
+    )
     stored = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if c.nchw else x
     size = tiles.conv_scratch(d)
     assert size == getattr(lib, f"scratch{i}")(), f"vl {vl} {c}: scratch sizes differ"
@@ -148,7 +181,9 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     for tid in range(nt):
         getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)
     want = np.clip(reference(x, w, c) + bias + res, 0, 6)
-    bound = 2e-6 * (reference(np.abs(x), np.abs(w), c) + np.abs(bias) + np.abs(res)) + 1e-6
+    bound = (
+        2e-6 * (reference(np.abs(x), np.abs(w), c) + np.abs(bias) + np.abs(res)) + 1e-6
+    )
     err = np.abs(g[2].array - want) / bound
     assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
     assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
@@ -164,4 +199,6 @@ def test_conv(vl: int, tmp_path: Path) -> None:
         one = run_case(lib, i, c, vl, True, 1)
         for nt in (2, 3):
             many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"
+            assert one.tobytes() == many.tobytes(), (
+                f"vl {vl} {c}: differs with {nt} threads"
+            )

@@ -30,13 +30,31 @@ class Case:
 
 
 def cases(vl: int) -> list[Case]:
-    sizes = [(1, 1, 1), (1, 3, 7), (2, vl, 5), (3, vl + 1, 4), (5, vl - 1, 9), (14, 2 * vl, 16)]
-    sizes += [(15, 2 * vl + 3, 17), (28, 3 * vl, 8), (29, 3 * vl + vl // 2, 3), (49, 5 * vl + 1, 10)]
+    sizes = [
+        (1, 1, 1),
+        (1, 3, 7),
+        (2, vl, 5),
+        (3, vl + 1, 4),
+        (5, vl - 1, 9),
+        (14, 2 * vl, 16),
+    ]
+    sizes += [
+        (15, 2 * vl + 3, 17),
+        (28, 3 * vl, 8),
+        (29, 3 * vl + vl // 2, 3),
+        (49, 5 * vl + 1, 10),
+    ]
     sizes += [(64, 7 * vl, 33), (37, 10, 21)]
     out = [Case(*s) for s in sizes] + [Case(*s, plain=True) for s in sizes]
-    out += [Case(*s, batch=3, plain=p, shared_b=p) for s in sizes[3:8] for p in (False, True)]
+    out += [
+        Case(*s, batch=3, plain=p, shared_b=p)
+        for s in sizes[3:8]
+        for p in (False, True)
+    ]
     out += [Case(*s, a_transposed=True) for s in sizes[4:8]]
-    out += [Case(*s, kc=5) for s in sizes[3:]] + [Case(*s, rb=2, batch=2) for s in sizes[5:]]
+    out += [Case(*s, kc=5) for s in sizes[3:]] + [
+        Case(*s, rb=2, batch=2) for s in sizes[5:]
+    ]
     return out + [Case(*s, inplace=True) for s in sizes]
 
 
@@ -53,7 +71,10 @@ def descriptor(c: Case, vl: int) -> dict[str, int]:
 
 
 def source(vl: int) -> str:
-    text = ['#include "mb/gemm.h"', "typedef struct { const float *bias, *res; long n, m; } ctx_t;"]
+    text = [
+        '#include "mb/gemm.h"',
+        "typedef struct { const float *bias, *res; long n, m; } ctx_t;",
+    ]
     for t, suffix in (("mb_vf", "v"), ("float", "s")):
         text.append(
             f"MB_INLINE {t} epi_{suffix}(const void *p, {t} acc, mb_ix ix) {{"
@@ -62,7 +83,9 @@ def source(vl: int) -> str:
             " return mb_max(0.f, acc); }"
         )
     for i, c in enumerate(cases(vl)):
-        text.append(f"static const mb_gemm d{i} = {tiles.c_initializer(descriptor(c, vl))};")
+        text.append(
+            f"static const mb_gemm d{i} = {tiles.c_initializer(descriptor(c, vl))};"
+        )
         text.append(f"MB_GEMM(gemm{i}, d{i}, epi)")
         text.append(
             f"void run{i}(const float *a, const float *b, float *c, const float *bias,"
@@ -72,12 +95,17 @@ def source(vl: int) -> str:
     return "\n".join(text)
 
 
-def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
+def run_case(
+    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
+) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
     a = rng.standard_normal((c.batch, c.m, c.k), f32)
     b = rng.standard_normal((1 if c.shared_b else c.batch, c.k, c.n), f32)
-    bias, res = rng.standard_normal(c.n, f32), rng.standard_normal((c.batch, c.m, c.n), f32)
+    bias, res = (
+        rng.standard_normal(c.n, f32),
+        rng.standard_normal((c.batch, c.m, c.n), f32),
+    )
     packed = b if c.plain else packing.pack_gemm_b(b, descriptor(c, vl)["nv"], vl)
     stored = np.ascontiguousarray(a.transpose(0, 2, 1)) if c.a_transposed else a
     out = res.copy() if c.inplace else np.full((c.batch, c.m, c.n), 7e7, f32)
@@ -88,7 +116,10 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     for tid in range(nt):
         getattr(lib, f"run{i}")(*pointers, tid, nt)
     want = np.maximum(a.astype(np.float64) @ b + bias + res, 0)
-    bound = 2e-6 * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res)) + 1e-6
+    bound = (
+        2e-6 * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res))
+        + 1e-6
+    )
     err = np.abs(g[2].array - want) / bound
     assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
     assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
@@ -104,7 +135,9 @@ def test_gemm(vl: int, tmp_path: Path) -> None:
         one = run_case(lib, i, c, vl, True, 1)
         for nt in (2, 3):
             many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"
+            assert one.tobytes() == many.tobytes(), (
+                f"vl {vl} {c}: differs with {nt} threads"
+            )
 
 
 def test_packed_columns_matches_packing() -> None:

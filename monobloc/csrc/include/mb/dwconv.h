@@ -1,0 +1,166 @@
+/* Depthwise convolution in f32, NHWC, weights [KH][KW][C*multiplier].
+ *
+ *   static const mb_dwconv D = { .batch = 1, ... };
+ *   MB_DWCONV(dw3, D, dw3_epi)            defines the leaves and dw3(...)
+ *   dw3(&ctx, x, w, y, tid, nt);
+ *
+ * ix = {batch, output row, output column, channel}. A tile is up to xb output pixels of one row by
+ * one vector of channels; each input pixel is loaded once per kernel row and feeds all outputs it
+ * reaches. No scratch: rows outside the image shorten the loop over kernel rows; columns outside
+ * are known at compile time, since the first and the last tile of a row are leaves of their own.
+ * The vector with the last C % MB_VL channels is shifted as in tile.h.
+ */
+#ifndef MB_DWCONV_H
+#define MB_DWCONV_H
+
+#include "mb/tile.h"
+
+enum { MB_DW_MAX_XB = 28, MB_DW_MAX_KW = 7 };
+enum { MB_DW_FIRST, MB_DW_MID1, MB_DW_MID2, MB_DW_LAST };
+enum { MB_SPLIT_DW_ROWS = 0, MB_SPLIT_DW_CHANNELS = 1 };
+
+typedef struct {
+  long batch, h, w, c, oh, ow;      /* c: output channels */
+  long mult;                        /* output channel n reads input channel n / mult */
+  long kh, kw, sh, sw, dh, dw, pt, pl;
+  long x_batch, x_row, x_pix, y_batch, y_row, y_pix;
+  int xb1, n1, xb2, n2;             /* n1 tiles of xb1 pixels and n2 of xb2 are exactly ow */
+  int split;
+} mb_dwconv;
+
+/* One output row of one thread: kernel rows [r0, r1) are inside, vectors [v0, v1) are ours. */
+typedef struct {
+  const void *ctx;
+  const float *x, *w;
+  float *y;
+  long b, i, r0, r1, v0, v1;
+} mb_dw_row;
+
+typedef void mb_dw_leaf(const mb_dw_row *k, long j0);
+
+MB_INLINE long mb_ceil_div(long a, long b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
+
+/* Taps of one axis that lie inside [0, size): first, and one behind the last. */
+MB_INLINE long mb_tap_lo(long origin, long dil) { return mb_max_long(0, mb_ceil_div(-origin, dil)); }
+MB_INLINE long mb_tap_hi(long origin, long dil, long size, long taps) {
+  return mb_max_long(0, mb_min_long(taps, mb_ceil_div(size - origin, dil)));
+}
+
+/* Sum of xb pixels from output column j0. Checked tiles have a constant j0. */
+MB_INLINE void mb_dw_sum(const mb_dwconv *d, int xb, int checked, const mb_dw_row *k, long j0,
+                         long c, mb_vf *acc) {
+  const long span = (xb - 1) * d->sw + (d->kw - 1) * d->dw + 1, left = j0 * d->sw - d->pl;
+  MB_UNROLL for (int i = 0; i < xb; i++) acc[i] = mb_zero();
+  for (long r = k->r0; r < k->r1; r++) {
+    const float *x = k->x + (k->i * d->sh - d->pt + r * d->dh) * d->x_row + left * d->x_pix + c;
+    const float *w = k->w + r * d->kw * d->c + c;
+    mb_vf tap[MB_DW_MAX_KW];
+    MB_UNROLL for (int s = 0; s < d->kw; s++) tap[s] = mb_load(w + s * d->c);
+    MB_UNROLL for (int q = 0; q < span; q++) {
+      if (checked && (left + q < 0 || left + q >= d->w)) continue;
+      mb_vf v = mb_load(x + q * d->x_pix);
+      MB_UNROLL for (int s = 0; s < d->kw; s++) {
+        const long at = q - s * d->dw;
+        if (at >= 0 && at % d->sw == 0 && at / d->sw < xb)
+          acc[at / d->sw] = mb_fma(v, tap[s], acc[at / d->sw]);
+      }
+    }
+  }
+}
+
+MB_INLINE void mb_dw_vector(const mb_dwconv *d, int xb, int checked, const mb_dw_row *k, long j0,
+                            long v, int rem, mb_epi_vf epi) {
+  mb_vf acc[MB_DW_MAX_XB];
+  const long c = v * MB_VL - (MB_VL - rem);
+  mb_dw_sum(d, xb, checked, k, j0, c, acc);
+  MB_UNROLL for (int i = 0; i < xb; i++)
+    acc[i] = epi(k->ctx, acc[i], (mb_ix){k->b, k->i, j0 + i, c});
+  float *y = k->y + k->i * d->y_row + j0 * d->y_pix + v * MB_VL;
+  MB_UNROLL for (int i = 0; i < xb; i++) {
+    if (rem == MB_VL) mb_store(y + i * d->y_pix, acc[i]);
+    else mb_store_last(y + i * d->y_pix, acc[i], rem);
+  }
+}
+
+/* The body of one leaf: all our channels of one tile of pixels. */
+MB_INLINE void mb_dw_body(const mb_dwconv *d, int kind, const mb_dw_row *k, long j0,
+                          mb_epi_vf epi) {
+  const int last = d->n2 ? d->xb2 : d->xb1;
+  const int xb = kind == MB_DW_LAST ? last : kind == MB_DW_MID2 ? d->xb2 : d->xb1;
+  const int checked = kind == MB_DW_FIRST || kind == MB_DW_LAST;
+  const int rem = (int)(d->c % MB_VL);
+  const long full = d->c / MB_VL;
+  if (kind == MB_DW_FIRST) j0 = 0;
+  if (kind == MB_DW_LAST) j0 = d->ow - last;
+  for (long v = k->v0; v < mb_min_long(k->v1, full); v++)
+    mb_dw_vector(d, xb, checked, k, j0, v, MB_VL, epi);
+  if (rem && k->v1 > full) mb_dw_vector(d, xb, checked, k, j0, full, rem, epi);
+}
+
+/* Any shape, one element at a time: multipliers, fewer channels than lanes, very wide kernels. */
+MB_INLINE void mb_dw_any(const mb_dwconv *d, const mb_dw_row *k, mb_epi_f epi) {
+  for (long j = 0; j < d->ow; j++) {
+    const long left = j * d->sw - d->pl, top = k->i * d->sh - d->pt;
+    const long s0 = mb_tap_lo(left, d->dw), s1 = mb_tap_hi(left, d->dw, d->w, d->kw);
+    for (long n = k->v0 * MB_VL; n < mb_min_long(k->v1 * MB_VL, d->c); n++) {
+      float acc = 0;
+      for (long r = k->r0; r < k->r1; r++)
+        for (long s = s0; s < s1; s++)
+          acc = mb_fma(k->x[(top + r * d->dh) * d->x_row + (left + s * d->dw) * d->x_pix + n / d->mult],
+                       k->w[(r * d->kw + s) * d->c + n], acc);
+      k->y[k->i * d->y_row + j * d->y_pix + n] = epi(k->ctx, acc, (mb_ix){k->b, k->i, j, n});
+    }
+  }
+}
+
+/* Whether the tiles between the first and the last of a row never reach outside the image. */
+MB_INLINE int mb_dw_tiled(const mb_dwconv *d) {
+  const long last = d->n2 ? d->xb2 : d->xb1, tiles = d->n1 + d->n2;
+  const long right = (d->ow - last - 1) * d->sw - d->pl + (d->kw - 1) * d->dw;
+  return d->mult == 1 && d->c >= MB_VL && d->kw <= MB_DW_MAX_KW &&
+         (tiles <= 2 || d->xb1 * d->sw >= d->pl) && (tiles <= 2 || right < d->w);
+}
+
+MB_INLINE void mb_dw_tiles(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1,
+                           mb_dw_leaf *mid2, mb_dw_leaf *last, const mb_dw_row *k) {
+  const long tiles = d->n1 + d->n2;
+  first(k, 0);
+  for (long t = 1; t < mb_min_long(d->n1, tiles - 1); t++) mid1(k, t * d->xb1);
+  for (long t = d->n1; t < tiles - 1; t++) mid2(k, d->n1 * d->xb1 + (t - d->n1) * d->xb2);
+  if (tiles > 1) last(k, 0);
+}
+
+MB_INLINE void mb_dw_run(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1, mb_dw_leaf *mid2,
+                         mb_dw_leaf *last, mb_epi_f epi_s, const void *ctx, const float *x,
+                         const float *w, float *y, int tid, int nt) {
+  long lo = 0, hi = d->batch * d->oh, v0 = 0, v1 = (d->c + MB_VL - 1) / MB_VL;
+  if (d->split == MB_SPLIT_DW_ROWS) mb_share(hi, tid, nt, &lo, &hi);
+  else mb_share(v1, tid, nt, &v0, &v1);
+  if (v0 >= v1) return;
+  for (long at = lo; at < hi; at++) {
+    mb_dw_row k = {.ctx = ctx, .w = w, .b = at / d->oh, .i = at % d->oh, .v0 = v0, .v1 = v1};
+    k.x = x + k.b * d->x_batch;
+    k.y = y + k.b * d->y_batch;
+    k.r0 = mb_tap_lo(k.i * d->sh - d->pt, d->dh);
+    k.r1 = mb_tap_hi(k.i * d->sh - d->pt, d->dh, d->h, d->kh);
+    if (mb_dw_tiled(d)) mb_dw_tiles(d, first, mid1, mid2, last, &k);
+    else mb_dw_any(d, &k, epi_s);
+  }
+}
+
+#define MB_DWCONV_LEAF(LEAF, D, EPI, KIND)                                                        \
+  MB_LEAF void LEAF(const mb_dw_row *k, long j0) {                                                \
+    if (mb_dw_tiled(&(D))) mb_dw_body(&(D), KIND, k, j0, EPI##_v);                                \
+  }
+#define MB_DWCONV(NAME, D, EPI)                                                                   \
+  MB_DWCONV_LEAF(NAME##_first, D, EPI, MB_DW_FIRST)                                               \
+  MB_DWCONV_LEAF(NAME##_mid1, D, EPI, MB_DW_MID1)                                                 \
+  MB_DWCONV_LEAF(NAME##_mid2, D, EPI, MB_DW_MID2)                                                 \
+  MB_DWCONV_LEAF(NAME##_last, D, EPI, MB_DW_LAST)                                                 \
+  MB_INLINE void NAME(const void *ctx, const float *x, const float *w, float *y, int tid,         \
+                      int nt) {                                                                   \
+    mb_dw_run(&(D), NAME##_first, NAME##_mid1, NAME##_mid2, NAME##_last, EPI##_s, ctx, x, w, y,   \
+              tid, nt);                                                                           \
+  }
+
+#endif
