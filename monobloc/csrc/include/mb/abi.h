@@ -1,0 +1,109 @@
+/* How a compiled model describes itself to whoever runs it: the executable's own `main`, the Python
+ * loader, a server. Stand-alone: needs only the compiler's stdint.h and stddef.h, C11 or C++11.
+ *
+ * Every executable and every shared library exports `monobloc_model(i)`: the i-th model, or NULL
+ * behind the last. Readers check `abi` for equality of MB_ABI and read no further than `size`:
+ * fields are only ever appended.
+ */
+#ifndef MB_ABI_H
+#define MB_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MB_ABI 1u
+
+#define MB_HIDDEN __attribute__((visibility("hidden")))
+#define MB_EXPORT __attribute__((visibility("default")))
+
+/* Functions of the runtime. Objects for somebody else's linker may each bring the runtime along:
+ * they define MB_RT_WEAK, and the linker keeps one copy. */
+#ifdef MB_RT_WEAK
+#define MB_RT __attribute__((visibility("hidden"), weak))
+#else
+#define MB_RT MB_HIDDEN
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define MB_STATIC_ASSERT(cond, text) static_assert(cond, text)
+#else
+#define MB_STATIC_ASSERT(cond, text) _Static_assert(cond, text)
+#endif
+
+enum mb_status {
+  MB_OK = 0,
+  MB_E_INDEX = 1, /* an index outside of its tensor */
+  MB_E_SHAPE = 2, /* a size outside of what the model was compiled for */
+  MB_E_CPU = 3,   /* this CPU lacks what the image was built for */
+  MB_E_BUSY = 4,  /* another call runs in the same arena */
+};
+
+/* The numbers of ONNX's TensorProto.DataType. */
+enum mb_dtype {
+  MB_F32 = 1,
+  MB_U8 = 2,
+  MB_I8 = 3,
+  MB_U16 = 4,
+  MB_I16 = 5,
+  MB_I32 = 6,
+  MB_I64 = 7,
+  MB_BOOL = 9,
+  MB_F16 = 10,
+  MB_F64 = 11,
+  MB_U32 = 12,
+  MB_U64 = 13,
+  MB_BF16 = 16,
+};
+
+/* An input or output. `bytes` is the room in the arena: for outputs whose size depends on data it
+ * is the largest, and `dims` then holds the sizes of the last run. */
+struct mb_tensor_info {
+  const char *name;
+  int32_t dtype;
+  int32_t rank;
+  const int64_t *dims;
+  uint64_t bytes;
+  void *(*at)(void *ram); /* where it lies in this arena */
+};
+
+/* `run`, `reset` and `ram` use the image's own arena; the `_at` forms any other of `ram_size` bytes,
+ * aligned to MB_RAM_ALIGN, after one `reset_at`. `reset`, `set_threads` and `stop` may be NULL where
+ * there is nothing to do. */
+struct mb_model_info {
+  uint32_t abi;
+  uint32_t size; /* sizeof(struct mb_model_info) of the image */
+  const char *name;
+  int32_t n_inputs;
+  int32_t n_outputs;
+  const struct mb_tensor_info *inputs;
+  const struct mb_tensor_info *outputs;
+  uint64_t ram_size;
+  uint64_t weights_bytes;
+  uint64_t stack_bound; /* of run, in bytes; 0: unknown */
+  int (*run)(void);
+  int (*run_at)(void *ram);
+  void (*reset)(void);
+  void (*reset_at)(void *ram);
+  void *(*ram)(void);
+  void (*set_threads)(int n);
+  void (*stop)(void);
+  const char *(*strerror)(int status);
+  const char *target;
+  const char *features; /* required of the CPU, LLVM's names separated by commas */
+  int32_t max_threads;
+};
+
+#define MB_RAM_ALIGN 64
+
+#if UINTPTR_MAX == UINT64_MAX
+MB_STATIC_ASSERT(sizeof(struct mb_tensor_info) == 40, "mb_tensor_info is part of the ABI");
+MB_STATIC_ASSERT(sizeof(struct mb_model_info) == 152, "mb_model_info is part of the ABI");
+#endif
+
+MB_EXPORT const struct mb_model_info *monobloc_model(int i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

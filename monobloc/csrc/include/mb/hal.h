@@ -1,0 +1,30 @@
+/* What generated code asks of the machine below it. Link-time functions, not a table of pointers:
+ * the linker picks the implementation and LTO inlines it. An image for one thread calls its layers
+ * directly and references nothing of this.
+ */
+#ifndef MB_HAL_H
+#define MB_HAL_H
+
+#include "mb/abi.h"
+
+/* A layer does part `tid` of `nt` of its work and returns a status. How work is parted never changes
+ * a result. */
+typedef int (*mb_layer)(char *ram, int tid, int nt);
+
+/* Runs all parts of a layer and waits for them. The status of the lowest part that failed, or MB_OK.
+ * Any thread may call it: one caller at a time gets the workers, others run their layer alone. */
+MB_RT int mb_parallel_for(mb_layer fn, char *ram);
+
+/* n is cut to 1..MB_MAX_THREADS, the calling thread included. Starts and ends workers. */
+MB_RT void mb_set_threads(int n);
+MB_RT int mb_threads(void);
+
+/* Ends and joins the workers; the next mb_parallel_for runs alone until mb_set_threads. */
+MB_RT void mb_stop(void);
+
+/* Largest stack any worker used since it started, when painting was asked for before they started;
+ * 0 where the stacks are not ours. */
+MB_RT void mb_paint_stacks(void);
+MB_RT uint64_t mb_worker_stack_used(void);
+
+#endif
