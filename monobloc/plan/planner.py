@@ -1,0 +1,77 @@
+"""The whole memory plan: order, in-place choices, offsets, and the check of all three."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from monobloc.plan.atoms import Atoms, Candidate, resolve
+from monobloc.plan.inplace import Layout, equal_size, layout
+from monobloc.plan.model import USUAL, Budget, Id, Plan, Program
+from monobloc.plan.offsets import Packed, pack
+from monobloc.plan.order import Order, order_atoms
+from monobloc.plan.verify import verify
+
+
+@dataclass(frozen=True)
+class _Trial:
+    order: Order
+    layout: Layout
+    packed: Packed
+
+
+def make_plan(program: Program, budget: Budget = USUAL) -> Plan:
+    """A verified plan. The given order stays unless another one makes the arena smaller."""
+    atoms = resolve(program)
+    given = tuple(range(len(program.steps)))
+    found = order_atoms(atoms, budget)
+    best = _trial(atoms, found, budget)
+    if found.order != given and best.packed.arena > best.packed.bound:
+        other = _trial(atoms, Order(given, 0, proven=False), budget)
+        if other.packed.arena < best.packed.arena:
+            best = other
+    plan = _plan(atoms, best)
+    verify(program, plan)
+    return plan
+
+
+def _trial(atoms: Atoms, order: Order, budget: Budget) -> _Trial:
+    """Pack with all in-place pairs; with fewer only if those did not reach the bound."""
+    choices: tuple[Callable[[Candidate], bool], ...] = (
+        lambda c: True,
+        equal_size,
+        lambda c: False,
+    )
+    best: _Trial | None = None
+    seen: set[tuple[object, ...]] = set()
+    for wanted in choices:
+        lay = layout(atoms, order.order, wanted)
+        if lay.in_place in seen:
+            continue
+        seen.add(lay.in_place)
+        trial = _Trial(order, lay, pack(lay.blocks, budget))
+        if best is None or trial.packed.arena < best.packed.arena:
+            best = trial
+        if best.packed.arena <= best.packed.bound:
+            break
+    assert best is not None
+    return best
+
+
+def _plan(atoms: Atoms, trial: _Trial) -> Plan:
+    steps, lay, packed = atoms.program.steps, trial.layout, trial.packed
+    offset: dict[Id, int] = {}
+    for v in atoms.program.values:
+        storage, inside = atoms.place[v.id]
+        block, shift = lay.storage[storage]
+        offset[v.id] = packed.offset[block] + shift + inside
+    return Plan(
+        order=tuple(steps[i].id for i in trial.order.order),
+        offset=offset,
+        scratch={steps[i].id: packed.offset[block] for i, block in lay.scratch.items()},
+        arena=packed.arena,
+        bound=packed.bound,
+        order_optimal=trial.order.proven,
+        pack_optimal=packed.optimal,
+        in_place=lay.in_place,
+    )
