@@ -2,7 +2,7 @@
 
 The kernels in `csrc/include/mb` are generic C; all that makes one fast for a shape is in the
 constants chosen here. A register tile is `mr` rows (or pixels) by `nv` vectors; it must leave room
-for one B vector per column and one broadcast: `mr*nv + nv + 1 <= registers - 1`. Extents are covered
+for one B vector per column and one broadcast. Extents are covered
 exactly by two tile heights, so there are neither masks nor idle rows. The cost of a candidate is
 counted in cycles per step of the sum: FMA ports, load ports, latency of short chains and lines
 read from L2.
@@ -39,9 +39,22 @@ def c_initializer(desc: Mapping[str, int]) -> str:
     return "{" + ", ".join(f".{k} = {v}" for k, v in desc.items() if v) + "}"
 
 
-def max_mr(nv: int, nvreg: int) -> int:
+# Most rows per number of vectors, by (lanes, registers): the largest tiles that clang compiles
+# without moving an accumulator to the stack, which a test checks on the assembly.
+_ROWS = {
+    (16, 32): {1: 28, 2: 14, 3: 8, 4: 5, 5: 4, 6: 3, 7: 3, 8: 2, 16: 1},
+    (4, 32): {1: 20, 2: 12, 3: 8, 4: 5, 5: 4, 6: 3, 7: 3, 8: 2, 16: 1},
+    (8, 16): {1: 7, 2: 6, 3: 4, 4: 2, 8: 1},
+    (4, 16): {1: 7, 2: 4, 3: 2, 4: 2, 8: 1},
+}
+
+
+def max_mr(nv: int, vl: int, nvreg: int) -> int:
     """Most rows of a tile of nv vectors that leave no accumulator without a register."""
-    return max(1, min(MAX_MR, (nvreg - 2 - nv) // nv))
+    table = _ROWS.get((vl, nvreg))
+    if table is not None:
+        return table[min(k for k in table if k >= nv)] if nv <= max(table) else 1
+    return max(1, min(MAX_MR, (nvreg - 4 - nv) // nv))
 
 
 def cover(extent: int, most: int) -> tuple[int, int, int, int]:
@@ -53,9 +66,11 @@ def cover(extent: int, most: int) -> tuple[int, int, int, int]:
     return (low + 1, more, low, tiles - more) if more else (low, tiles, 0, 0)
 
 
-def step_cycles(mr: int, nv: int) -> float:
-    """Cycles of one step of the sum: two FMAs and two loads a cycle, FMA latency 4, B out of L2."""
-    return max(mr * nv / 2, (mr + nv) / 2, 4.0, nv * 1.3) + 0.25
+def tile_cycles(mr: int, nv: int, k: int) -> float:
+    """Cycles of one tile: two FMAs and two loads a cycle, FMA latency 4, B out of L2; then the
+    epilogue and the call."""
+    step = max(mr * nv / 2, (mr + nv) / 2 * 1.05, 4.0, nv * 1.3) + 0.25
+    return k * step + 1.5 * mr * nv + 30
 
 
 def vector_counts(n: int, nv: int, vl: int) -> tuple[int, int]:
@@ -70,26 +85,27 @@ def packed_columns(n: int, nv: int, vl: int) -> int:
     return (full * nv + rest) * vl
 
 
-def _tile_candidates(nvreg: int) -> list[int]:
-    # Four vectors would be legal with 6 rows and 32 registers, but compilers spill there.
-    return [1, 2, 3] if nvreg >= 32 else [1, 2]
-
-
-def _tiling_cost(extent: int, n: int, nv: int, vl: int, nvreg: int) -> float:
-    mr1, n1, mr2, n2 = cover(extent, max_mr(nv, nvreg))
+def _panel_cost(mr: int, n: int, nv: int, k: int, vl: int) -> float:
+    """One tile height over all panels."""
     full, rest = vector_counts(n, nv, vl)
-    cost = 0.0
-    for mr, count in ((mr1, n1), (mr2, n2)):
-        cost += count * (
-            full * step_cycles(mr, nv) + (step_cycles(mr, rest) if rest else 0)
-        )
-    return cost
+    return full * tile_cycles(mr, nv, k) + (tile_cycles(mr, rest, k) if rest else 0)
 
 
-def _best_nv(extent: int, n: int, vl: int, nvreg: int) -> int:
-    vectors = ceil_div(n, vl)
-    options = [nv for nv in _tile_candidates(nvreg) if nv <= vectors] or [1]
-    return min(options, key=lambda nv: (_tiling_cost(extent, n, nv, vl, nvreg), nv))
+def _best_nv(m: int, n: int, k: int, vl: int, nvreg: int) -> int:
+    def cost(nv: int) -> float:
+        mr1, n1, mr2, n2 = cover(m, max_mr(nv, vl, nvreg))
+        return n1 * _panel_cost(mr1, n, nv, k, vl) + n2 * _panel_cost(mr2, n, nv, k, vl)
+
+    most = max(1, min(8 if m <= 3 else 4, ceil_div(n, vl)))
+    return min(range(1, most + 1), key=lambda nv: (cost(nv), nv))
+
+
+def _chains(mr: int, nv: int) -> int:
+    """Interleaved sums that hide the latency of an FMA when accumulators are few."""
+    chains = 1
+    while chains * 2 * mr * nv <= 8:
+        chains *= 2
+    return chains
 
 
 def gemm_tiles(
@@ -101,27 +117,28 @@ def gemm_tiles(
     caches: Caches = Caches(),
     packed: bool = True,
 ) -> dict[str, int]:
-    """The fields nv, mr1, n1, mr2, n2, rb, kc, pf of `mb_gemm`."""
-    nv = _best_nv(m, n, vl, nvreg)
-    mr1, n1, mr2, n2 = cover(m, max_mr(nv, nvreg))
+    """The fields nv, mr1, n1, mr2, n2, rb, kc, ku, pf, pf_dist of `mb_gemm`."""
+    nv = _best_nv(m, n, k, vl, nvreg)
+    mr1, n1, mr2, n2 = cover(m, max_mr(nv, vl, nvreg))
     a_bytes, b_bytes = 4 * m * k, 4 * n * k
     if b_bytes <= caches.l2 // 2 and a_bytes > caches.l1:
         # Weights rest in L2: take the rows once, a few tiles at a time, and write whole rows of C.
         rb = max(1, caches.l1 // 2 // max(1, 4 * mr1 * k))
     else:
         rb = max(1, caches.l2 // max(1, 4 * mr1 * k))
-    rb = min(rb, n1 + n2)
-    pf = PF_NEXT if packed and b_bytes > caches.l1 else PF_NONE
-    return {
-        "nv": nv,
-        "mr1": mr1,
-        "n1": n1,
-        "mr2": mr2,
-        "n2": n2,
-        "rb": rb,
-        "kc": k,
-        "pf": pf,
-    }
+    pf, dist = (PF_NEXT if packed and b_bytes > caches.l1 else PF_NONE), 0
+    if m <= mr1 and b_bytes > caches.l1:
+        # One pass over the weights: they stream from memory, 16 KB ahead.
+        pf, dist = PF_STREAM, 4096
+    names = ("nv", "mr1", "n1", "mr2", "n2", "rb", "kc", "ku", "pf", "pf_dist")
+    ku = _chains(mr1, nv) if n2 == 0 else 1
+    return dict(
+        zip(
+            names,
+            (nv, mr1, n1, mr2, n2, min(rb, n1 + n2), max(1, k), ku, pf, dist),
+            strict=True,
+        )
+    )
 
 
 def gemm_desc(
@@ -187,41 +204,34 @@ def conv_scratch(desc: Mapping[str, int]) -> int:
     return ceil_div(floats, 16) * 16
 
 
-def conv_tiles(oh: int, ow: int, oc: int, vl: int, nvreg: int) -> dict[str, int]:
-    """The fields nv, narrow, r1, c1, n1, r2, c2, n2 of `mb_conv`: tiles of one row of pixels, or
-    of several whole rows where rows are short."""
-    best: tuple[float, dict[str, int]] | None = None
-    for nv in _tile_candidates(nvreg):
-        most = max_mr(nv, nvreg)
-        if nv > max(1, ceil_div(oc, vl)):
-            continue
-        narrow = ow <= most
-        if narrow:
-            r1, n1, r2, n2 = cover(oh, max(1, most // ow))
-            t = {
-                "r1": r1,
-                "c1": ow,
-                "n1": n1,
-                "r2": r2,
-                "c2": ow if n2 else 0,
-                "n2": n2,
-            }
-            weight = 1
-        else:
-            c1, n1, c2, n2 = cover(ow, most)
-            t = {"r1": 1, "c1": c1, "n1": n1, "r2": 1 if n2 else 0, "c2": c2, "n2": n2}
-            weight = oh
-        full, rest = vector_counts(oc, nv, vl)
-        cost = 0.0
-        for pixels, count in ((t["r1"] * t["c1"], n1), (t["r2"] * t["c2"], n2)):
-            one = full * step_cycles(pixels, nv) + (
-                step_cycles(pixels, rest) if rest else 0
-            )
-            cost += weight * count * one
-        if best is None or cost < best[0]:
-            best = cost, {"nv": nv, "narrow": int(narrow), **t}
-    assert best is not None
-    return best[1]
+def _conv_split(oh: int, ow: int, most: int) -> dict[str, int]:
+    """The fields narrow, r1, c1, n1, r2, c2, n2: tiles inside one row, or of whole short rows."""
+    if ow <= most:
+        r1, n1, r2, n2 = cover(oh, max(1, most // ow))
+        c1, c2 = ow, ow if n2 else 0
+    else:
+        c1, n1, c2, n2 = cover(ow, most)
+        r1, r2 = 1, 1 if n2 else 0
+    names = ("narrow", "r1", "c1", "n1", "r2", "c2", "n2")
+    return dict(zip(names, (int(ow <= most), r1, c1, n1, r2, c2, n2), strict=True))
+
+
+def conv_tiles(
+    oh: int, ow: int, oc: int, taps: int, vl: int, nvreg: int
+) -> dict[str, int]:
+    """The field nv and those of `_conv_split`; `taps` is KH*KW*IC of a group."""
+
+    def cost(nv: int) -> float:
+        t = _conv_split(oh, ow, max_mr(nv, vl, nvreg))
+        one = t["n1"] * _panel_cost(t["r1"] * t["c1"], oc, nv, taps, vl)
+        two = (
+            t["n2"] * _panel_cost(t["r2"] * t["c2"], oc, nv, taps, vl) if t["n2"] else 0
+        )
+        return (one + two) * (1 if t["narrow"] else oh)
+
+    most = max(1, min(4, ceil_div(oc, vl)))
+    nv = min(range(1, most + 1), key=lambda nv: (cost(nv), nv))
+    return {"nv": nv, **_conv_split(oh, ow, max_mr(nv, vl, nvreg))}
 
 
 def _block(desc: Mapping[str, int], caches: Caches) -> int:
@@ -266,8 +276,9 @@ def conv_desc(
     ic, og = c // groups, oc // groups
     xs = x_strides if x_strides is not None else (h * w * c, w * c, c, 1)
     ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
-    tiles = conv_tiles(oh, ow, og, vl, nvreg)
-    nr, taps = tiles["nv"] * vl, kh * kw * ic
+    taps = kh * kw * ic
+    tiles = conv_tiles(oh, ow, og, taps, vl, nvreg)
+    nr = tiles["nv"] * vl
     kind, panel, row = (B_PLAIN, nr, oc) if plain else (B_PACKED, taps * nr, nr)
     group = og if plain else taps * packed_columns(og, tiles["nv"], vl)
     inside = (

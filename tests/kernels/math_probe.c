@@ -3,6 +3,7 @@
 #include "mb/math.h"
 
 typedef struct {
+  double floor;                     /* in: below it, errors count in ulp of it */
   double worst, at, at2, got, want; /* largest error in ulp, and where */
   long wrong, differ;               /* special values that are wrong; scalar and vector disagree */
   double wrong_at, wrong_at2, wrong_got, wrong_want;
@@ -51,6 +52,7 @@ static void judge(report *r, double x, double x2, float got, double want, int di
     g = g > top ? top : g < -top ? -top : g;
     w = w > top ? top : w < -top ? -top : w;
     double m = magnitude(w);
+    if (m < r->floor) m = r->floor;
     double ulp = mbm_from_bits((mbm_bits(m) & (INT64_C(2047) << 52)) - (INT64_C(23) << 52));
     if (m < 0x1p-126) ulp = 0x1p-149;
     if (m >= top) ulp = 0x1p104;

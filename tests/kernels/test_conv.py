@@ -101,7 +101,7 @@ def descriptor(c: Case, vl: int) -> dict[str, int]:
         x_strides=(c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None,
         plain=c.plain,
     )
-    d |= {"pf": 1} if not c.plain else {}
+    d |= {"pf": 1, "epi_loop": c.h % 2} if not c.plain else {}
     d |= {"split": c.split} if c.split >= 0 else {}
     return d | ({"bh": c.bh} if c.bh else {})
 

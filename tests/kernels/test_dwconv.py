@@ -78,6 +78,7 @@ def descriptor(c: Case, vl: int) -> dict[str, int]:
         dilations=c.dilations,
         pads=c.pads[:2],
     )
+    d |= {"epi_loop": c.w % 2}
     return d | ({"split": c.split} if c.split >= 0 else {})
 
 

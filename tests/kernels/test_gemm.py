@@ -27,6 +27,7 @@ class Case:
     kc: int = 0
     rb: int = 0
     inplace: bool = False
+    epi_loop: bool = False
 
 
 def cases(vl: int) -> list[Case]:
@@ -55,7 +56,8 @@ def cases(vl: int) -> list[Case]:
     out += [Case(*s, kc=5) for s in sizes[3:]] + [
         Case(*s, rb=2, batch=2) for s in sizes[5:]
     ]
-    return out + [Case(*s, inplace=True) for s in sizes]
+    out += [Case(*s, inplace=True) for s in sizes]
+    return out + [Case(*s, inplace=True, epi_loop=True) for s in sizes]
 
 
 def descriptor(c: Case, vl: int) -> dict[str, int]:
@@ -66,7 +68,8 @@ def descriptor(c: Case, vl: int) -> dict[str, int]:
     )
     size = c.k * (c.n if c.plain else tiles.packed_columns(c.n, d["nv"], vl))
     d |= {"b_batch": 0 if c.shared_b else size, "pf": 0 if c.plain else 1}
-    d |= {"kc": c.kc} if c.kc else {}
+    d |= {"kc": c.kc, "ku": 1} if c.kc else {}
+    d |= {"epi_loop": int(c.epi_loop)}
     return d | ({"rb": c.rb} if c.rb else {})
 
 

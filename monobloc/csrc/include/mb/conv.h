@@ -34,6 +34,7 @@ typedef struct {
   long bh;                                   /* rows (wide) or tiles (narrow) of a block */
   int copy;                                  /* through scratch; needed if any tap lies outside */
   int split, pf;
+  int epi_loop;                              /* the epilogue is long: keep it once */
 } mb_conv;
 
 typedef void mb_conv_leaf(const void *ctx, const float *x, const float *w, float *y, long b,
@@ -69,7 +70,7 @@ MB_INLINE mb_tile mb_conv_tile(const mb_conv *d, int r, int c, int tail) {
                    .n_small = d->oc < MB_VL, .n0 = (int)d->kh, .n1 = flat ? 1 : (int)d->kw,
                    .xs0 = d->dh * xrow, .xs1 = d->dw * xpix, .xs2 = xch,
                    .b_row = d->w_kind == MB_B_PACKED ? (long)nv * MB_VL : d->w_row,
-                   .b_kind = d->w_kind, .pf = d->pf};
+                   .b_kind = d->w_kind, .pf = d->pf, .epi_loop = d->epi_loop};
 }
 
 /* The body of one leaf. */

@@ -26,6 +26,7 @@ typedef struct {
   long x_batch, x_row, x_pix, y_batch, y_row, y_pix;
   int xb1, n1, xb2, n2;             /* n1 tiles of xb1 pixels and n2 of xb2 are exactly ow */
   int split;
+  int epi_loop;                     /* the epilogue is long: keep it once */
 } mb_dwconv;
 
 /* One output row of one thread: kernel rows [r0, r1) are inside, vectors [v0, v1) are ours. */
@@ -68,11 +69,28 @@ MB_INLINE void mb_dw_sum(const mb_dwconv *d, int xb, int checked, const mb_dw_ro
   }
 }
 
+MB_INLINE void mb_dw_finish_loop(const mb_dwconv *d, int xb, const mb_dw_row *k, long j0, long v,
+                                 int rem, const mb_vf *acc, mb_epi_vf epi) {
+  float tmp[MB_DW_MAX_XB][MB_VL];
+  float *y = k->y + k->i * d->y_row + j0 * d->y_pix + v * MB_VL;
+  MB_UNROLL for (int i = 0; i < xb; i++) mb_store(tmp[i], acc[i]);
+  MB_NOUNROLL for (int i = 0; i < xb; i++) {
+    mb_ix ix = {k->b, k->i, j0 + i, v * MB_VL - (MB_VL - rem)};
+    mb_vf out = epi(k->ctx, mb_load(tmp[i]), ix);
+    if (rem == MB_VL) mb_store(y + i * d->y_pix, out);
+    else mb_store_last(y + i * d->y_pix, out, rem);
+  }
+}
+
 MB_INLINE void mb_dw_vector(const mb_dwconv *d, int xb, int checked, const mb_dw_row *k, long j0,
                             long v, int rem, mb_epi_vf epi) {
   mb_vf acc[MB_DW_MAX_XB];
   const long c = v * MB_VL - (MB_VL - rem);
   mb_dw_sum(d, xb, checked, k, j0, c, acc);
+  if (d->epi_loop) {
+    mb_dw_finish_loop(d, xb, k, j0, v, rem, acc, epi);
+    return;
+  }
   MB_UNROLL for (int i = 0; i < xb; i++)
     acc[i] = epi(k->ctx, acc[i], (mb_ix){k->b, k->i, j0 + i, c});
   float *y = k->y + k->i * d->y_row + j0 * d->y_pix + v * MB_VL;

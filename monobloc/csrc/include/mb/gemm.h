@@ -28,6 +28,8 @@ typedef struct {
   long kc;                       /* K block; c must not alias what the epilogue reads if kc < k */
   int pf;                        /* MB_PF_NONE, MB_PF_NEXT (packed), MB_PF_STREAM */
   long pf_dist;
+  int ku;                        /* chains of the sum (1, 2, 4, 8) for few accumulators; kc = k */
+  int epi_loop;                  /* the epilogue is long: keep it once */
 } mb_gemm;
 
 typedef void mb_gemm_leaf(const void *ctx, const float *a, const float *b, float *c, long batch,
@@ -45,7 +47,7 @@ MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
                    .yw = 0, .nv = nv, .rem = rem, .n_small = d->n < MB_VL, .n0 = 1, .n1 = 1,
                    .xs2 = d->a_k,
                    .b_row = d->b_kind == MB_B_PACKED ? (long)nv * MB_VL : d->b_row, .b_kind = d->b_kind, .pf = d->pf,
-                   .pf_dist = d->pf_dist};
+                   .pf_dist = d->pf_dist, .epi_loop = d->epi_loop};
 }
 
 /* The body of one leaf. */
@@ -58,8 +60,9 @@ MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx,
   if (whole || k0 == 0) mb_tile_zero(t, acc);
   else mb_tile_resume(t, acc, c);
   if (whole) mb_tile_touch(t, c);
-  mb_tile_sum(t, acc, a + k0 * d->a_k, b + k0 * t.b_row,
-              whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
+  if (d->ku > 1) mb_tile_sum_chains(t, acc, d->ku, a, b, d->k);
+  else mb_tile_sum(t, acc, a + k0 * d->a_k, b + k0 * t.b_row,
+                   whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
   if (whole || k0 + d->kc >= d->k) mb_tile_finish(t, acc, c, ctx, epi_v, epi_s, at);
   else mb_tile_pause(t, acc, c);
 }

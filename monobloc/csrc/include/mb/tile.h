@@ -31,6 +31,7 @@ typedef struct {
   long b_row;          /* w step of k */
   int b_kind, pf;
   long pf_dist;        /* MB_PF_STREAM: floats ahead */
+  int epi_loop;        /* run the epilogue in a loop over a small buffer, not unrolled */
 } mb_tile;
 
 MB_INLINE long mb_tile_x(mb_tile t, int p) { return (p / t.wrap) * t.xw + (p % t.wrap) * t.xp; }
@@ -107,6 +108,25 @@ MB_INLINE void mb_tile_put(mb_tile t, float *y, int p, int j, mb_vf v) {
   else mb_store_last(q, v, t.rem);
 }
 
+/* The same sum in ku interleaved chains, added at the end in halving order: for the few accumulators
+ * of a matrix times a vector, whose FMA latency would else be the limit. ku is a power of two. */
+MB_INLINE void mb_tile_sum_chains(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const int ku,
+                                  const float *x, const float *w, long kn) {
+  mb_vf part[8][MB_MAX_MR][MB_MAX_NV];
+  MB_UNROLL for (int u = 0; u < ku; u++) mb_tile_zero(t, part[u]);
+  long k = 0;
+  MB_NOUNROLL for (; k + ku <= kn; k += ku)
+    MB_UNROLL for (int u = 0; u < ku; u++)
+      mb_tile_step(t, part[u], x + (k + u) * t.xs2, w + (k + u) * t.b_row);
+  MB_NOUNROLL for (; k < kn; k++) mb_tile_step(t, part[0], x + k * t.xs2, w + k * t.b_row);
+  MB_UNROLL for (int h = 4; h > 0; h /= 2)
+    MB_UNROLL for (int u = 0; u < 4; u++) if (u < h && u + h < ku)
+      MB_UNROLL for (int i = 0; i < t.mr; i++)
+        MB_UNROLL for (int j = 0; j < t.nv; j++) part[u][i][j] += part[u + h][i][j];
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = part[0][i][j];
+}
+
 /* N < MB_VL: the epilogue runs element by element, since a vector would read behind bias[N-1]. */
 MB_INLINE void mb_tile_finish_small(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], float *y,
                                     const void *ctx, mb_epi_f epi, mb_ix at) {
@@ -119,11 +139,33 @@ MB_INLINE void mb_tile_finish_small(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], 
   }
 }
 
+/* A long epilogue is kept once, in a loop over the sums in memory. In place is still right: lanes
+ * that a shifted vector reads after they were written are not stored. */
+MB_INLINE void mb_tile_finish_loop(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], float *y,
+                                   const void *ctx, mb_epi_vf epi, mb_ix at) {
+  float tmp[MB_MAX_MR][MB_MAX_NV][MB_VL];
+  MB_UNROLL for (int i = 0; i < t.mr; i++)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) mb_store(tmp[i][j], acc[i][j]);
+  const int whole = t.rem == MB_VL ? t.nv : t.nv - 1;
+  MB_NOUNROLL for (int i = 0; i < t.mr; i++) {
+    float *q = y + mb_tile_y(t, i);
+    MB_NOUNROLL for (int j = 0; j < whole; j++)
+      mb_store(q + j * MB_VL, epi(ctx, mb_load(tmp[i][j]), mb_tile_ix(t, at, i, j * MB_VL)));
+    if (whole < t.nv)
+      mb_store_last(q + whole * MB_VL, epi(ctx, mb_load(tmp[i][whole]),
+                    mb_tile_ix(t, at, i, mb_tile_col(t, whole))), t.rem);
+  }
+}
+
 /* Epilogue of all, then all stores: what the epilogue reads may be the very place it writes. */
 MB_INLINE void mb_tile_finish(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], float *y,
                               const void *ctx, mb_epi_vf epi_v, mb_epi_f epi_s, mb_ix at) {
   if (t.n_small) {
     mb_tile_finish_small(t, acc, y, ctx, epi_s, at);
+    return;
+  }
+  if (t.epi_loop) {
+    mb_tile_finish_loop(t, acc, y, ctx, epi_v, at);
     return;
   }
   MB_UNROLL for (int i = 0; i < t.mr; i++)
