@@ -72,10 +72,6 @@ MB_OVERLOAD mbm_vd mbm_blend(mb_vm m, mbm_vd a, mbm_vd b) {
   mbm_vl w = __builtin_convertvector(m, mbm_vl);
   return (mbm_vd)((w & (mbm_vl)a) | (~w & (mbm_vl)b));
 }
-MB_OVERLOAD double mbm_blend_d(int m, double a, double b) { return m ? a : b; }
-MB_OVERLOAD mbm_vd mbm_blend_d(mbm_vl m, mbm_vd a, mbm_vd b) {
-  return (mbm_vd)((m & (mbm_vl)a) | (~m & (mbm_vl)b));
-}
 
 /* In doubles, base.h has no fma: one rounding where the machine can, two where it cannot. */
 #if MB_HAS_FMA && !(defined(__arm__) && !(__ARM_FP & 8))
@@ -89,6 +85,30 @@ MB_OVERLOAD mbm_vd mbm_fma(mbm_vd a, mbm_vd b, mbm_vd c) { return a * b + c; }
 #endif
 MB_OVERLOAD mbm_vd mbm_fma(mbm_vd a, mbm_vd b, double c) { return mbm_fma(a, b, (mbm_vd){0} + c); }
 
+MB_OVERLOAD float mbm_pick(int m, float a, float b) { return m ? a : b; }
+MB_OVERLOAD double mbm_pick(int m, double a, double b) { return m ? a : b; }
+MB_OVERLOAD mb_vf mbm_pick(mb_vm m, mb_vf a, mb_vf b) { return mb_select(m, a, b); }
+MB_OVERLOAD mbm_vd mbm_pick(mbm_vl m, mbm_vd a, mbm_vd b) { return (mbm_vd)((m & (mbm_vl)a) | (~m & (mbm_vl)b)); }
+
+/* |x|, and |x| with the sign of s. LLVM up to 22 turns the usual (x & m) | (s & ~m) under a later
+ * blend with s into a masked vpternlog with a wrong truth table (llvm-project issue 157929): on
+ * AVX-512 the sign is put there by a blend of x and -x instead. Do not write the bit form by hand. */
+#define MBM_SIGN(T, MASK)                                                                      \
+  MB_OVERLOAD T mbm_magnitude(T x) { return mbm_from_bits(mbm_bits(x) & MASK); }               \
+  MB_OVERLOAD T mbm_with_sign(T x, T s) {                                                      \
+    T a = mbm_magnitude(x);                                                                    \
+    return MBM_SIGN_FORM(a, s, MASK);                                                          \
+  }
+#if defined(__AVX512F__) && __clang_major__ <= 22
+#define MBM_SIGN_FORM(a, s, MASK) mbm_pick(mbm_bits(s) < 0, -a, a)
+#else
+#define MBM_SIGN_FORM(a, s, MASK) mbm_from_bits(mbm_bits(a) | (mbm_bits(s) & ~MASK))
+#endif
+MBM_SIGN(float, 0x7fffffff)
+MBM_SIGN(mb_vf, 0x7fffffff)
+MBM_SIGN(double, INT64_C(0x7fffffffffffffff))
+MBM_SIGN(mbm_vd, INT64_C(0x7fffffffffffffff))
+#undef MBM_SIGN
 #if MBM_HAS_ROUND
 #define MBM_ROUND(T, BIG)                                                 \
   MB_OVERLOAD T mb_floor(T x) { return __builtin_elementwise_floor(x); }        \
@@ -113,23 +133,6 @@ MB_OVERLOAD mbm_vd mbm_fma(mbm_vd a, mbm_vd b, double c) { return mbm_fma(a, b, 
   MB_OVERLOAD T mb_trunc(T x) {                                                 \
     return mbm_with_sign(mb_floor(mbm_magnitude(x)), x);                        \
   }
-#endif
-
-#define MBM_SIGN(T, I, MASK)                                                    \
-  MB_OVERLOAD T mbm_magnitude(T x) { return mbm_from_bits(mbm_bits(x) & MASK); } \
-  MB_OVERLOAD T mbm_with_sign(T x, T s) {                                       \
-    return mbm_from_bits((mbm_bits(x) & MASK) | (mbm_bits(s) & ~MASK));         \
-  }
-MBM_SIGN(float, int32_t, 0x7fffffff)
-MBM_SIGN(mb_vf, mbm_vi, 0x7fffffff)
-MBM_SIGN(double, int64_t, INT64_C(0x7fffffffffffffff))
-MBM_SIGN(mbm_vd, mbm_vl, INT64_C(0x7fffffffffffffff))
-#undef MBM_SIGN
-#if !MBM_HAS_ROUND
-MB_OVERLOAD float mbm_pick(int m, float a, float b) { return m ? a : b; }
-MB_OVERLOAD double mbm_pick(int m, double a, double b) { return m ? a : b; }
-MB_OVERLOAD mb_vf mbm_pick(mb_vm m, mb_vf a, mb_vf b) { return mb_select(m, a, b); }
-MB_OVERLOAD mbm_vd mbm_pick(mbm_vl m, mbm_vd a, mbm_vd b) { return mbm_blend_d(m, a, b); }
 #endif
 MBM_ROUND(float, 0x1p23f)
 MBM_ROUND(mb_vf, 0x1p23f)

@@ -184,8 +184,8 @@ MB_OVERLOAD MBM_F mb_tanh(MBM_F x) {
   MBM_F a = mbm_magnitude(x);
   a = mb_select(mb_gt(a, MBM_C(10.0f)), MBM_C(10.0f), a);
   MBM_F p = mbm_expm1_poly(mbm_exp_reduce(a * -2.0f, &n)), s = mbm_pow2(n);
-  MBM_F t = mb_fma(p, s, s - 1.0f);
-  return mbm_with_sign(t / (t + 2.0f), x);
+  MBM_F t = mb_fma(p, s, s - 1.0f), u = mb_fma(p, s, s + 1.0f); /* u = t + 2, rounded once */
+  return mbm_with_sign(t / u, x);
 }
 
 /* From e = e^-|x|: 1 / (1 + e), or e / (1 + e) for negative x. */
@@ -310,8 +310,8 @@ MB_OVERLOAD MBM_F mb_reciprocal(MBM_F x) { return 1.0f / x; }
 
 /* -1, 0, 1; NaN stays. */
 MB_OVERLOAD MBM_F mb_sign(MBM_F x) {
-  MBM_F one = mbm_with_sign(MBM_C(1.0f), x);
-  return mb_select(mb_eq(x, MBM_C(0.0f)), MBM_C(0.0f), mb_select(mb_eq(x, x), one, x));
+  MBM_F r = mb_select(mb_gt(x, MBM_C(0.0f)), MBM_C(1.0f), x + x);
+  return mb_select(mb_lt(x, MBM_C(0.0f)), MBM_C(-1.0f), mb_select(mb_eq(x, MBM_C(0.0f)), MBM_C(0.0f), r));
 }
 
 /* log2(m) for 1/sqrt(2) <= m = 1 + f < sqrt(2), in double to 2^-36. */
@@ -331,8 +331,8 @@ MB_OVERLOAD MBM_D mbm_pow_exp2(MBM_D z) {
   static const double c[] = {0x1.c04d1d32b3346p-17, 0x1.444036b2c4d57p-13, 0x1.5dc06154de066p-10,
                              0x1.3b2a1be0b1fe9p-7,  0x1.c6b05512cd69dp-5,  0x1.ebfbe045708ddp-3,
                              0x1.62e4300b9e704p-1,  1.0};
-  z = mbm_blend_d(z > 300.0, MBM_CD(300.0), z);
-  z = mbm_blend_d(z < -300.0, MBM_CD(-300.0), z);
+  z = mbm_pick(z > 300.0, MBM_CD(300.0), z);
+  z = mbm_pick(z < -300.0, MBM_CD(-300.0), z);
   MBM_D k = z + 0x1.8p52, r = z - (k - 0x1.8p52), p = MBM_CD(c[0]);
   MB_UNROLL for (int i = 1; i < 8; i++) p = mbm_fma(p, r, MBM_CD(c[i]));
   return p * mbm_from_bits((mbm_bits(k) - INT64_C(0x4338000000000000) + 1023) << 52);
@@ -368,7 +368,7 @@ MB_OVERLOAD MBM_F mb_fmod(MBM_F x, MBM_F y) {
     a = a - q * b;
   }
 #endif
-  a = mbm_blend_d(a < 0.0, a + b, a); /* the last quotient may have been rounded up */
+  a = mbm_pick(a < 0.0, a + b, a); /* the last quotient may have been rounded up */
   MBM_F r = mbm_with_sign(mbm_narrow(a), x);
   MBM_M same = mb_and(mb_lt(mbm_magnitude(x), MBM_C(MBM_INF)), mb_eq(mbm_magnitude(y), MBM_C(MBM_INF)));
   return mb_select(same, x, r);

@@ -1,17 +1,20 @@
 /* Included by mb/math.h once per type, after math_f32.h: trigonometric functions and their inverses.
  * The range reduction of sin, cos and tan is right for every float. */
 
-/* x = q pi/2 + r + low for |x| <= 2^22. */
+/* x = q pi/2 + r + low for |x| <= 2^18: beyond, x 2/pi in float is too rough to choose q. */
 MB_OVERLOAD MBM_F mbm_trig_near(MBM_F x, MBM_F *low, MBM_I *q) {
 #if MB_HAS_FMA
   MBM_F k = mb_fma(x, MBM_C(0x1.45f306p-1f), MBM_C(MBM_MAGIC)), n = k - MBM_MAGIC;
   *q = mbm_bits(k);
   MBM_F a = mb_fma(n, MBM_C(-0x1.921fb6p+0f), x); /* exact */
-  MBM_F b = mb_fma(n, MBM_C(0x1.777a5cp-25f), a);
-  *low = mb_fma(n, MBM_C(0x1.ee59dap-50f), mb_fma(n, MBM_C(0x1.777a5cp-25f), a - b));
-  return b;
+  /* a + h in two floats by Knuth's sum: near a multiple of pi/2 they cancel */
+  MBM_F h = n * 0x1.777a5cp-25f, b = a + h, c = b - a, e = (a - (b - c)) + (h - c);
+  e = e + mb_fma(n, MBM_C(0x1.ee59dap-50f), mb_fma(n, MBM_C(0x1.777a5cp-25f), -h));
+  MBM_F r = b + e;
+  *low = (b - r) + e;
+  return r;
 #else
-  /* n has 22 bits and the high part of pi/2 has 31: their product is exact in double */
+  /* n has 18 bits and the high part of pi/2 has 31: their product is exact in double */
   MBM_D w = mbm_wide(x), k = w * 0x1.45f306dc9c883p-1 + 0x1.8p52, n = k - 0x1.8p52;
   *q = MBM_CONVERT(mbm_bits(k), MBM_I);
   MBM_D r = (w - n * 0x1.921fb544p+0) - n * 0x1.0b4611a626331p-34;
@@ -64,7 +67,7 @@ MB_OVERLOAD MBM_F mbm_trig_reduce(MBM_F x, MBM_F *low, MBM_I *q) {
   MBM_I near_q, far_q;
   MBM_F near = mbm_trig_near(x, &near_low, &near_q), far = mbm_trig_far(x, &far_low, &far_q);
   MBM_F a = mbm_magnitude(x);
-  MBM_M is_near = mb_le(a, MBM_C(0x1p22f));
+  MBM_M is_near = mb_le(a, MBM_C(0x1p18f));
   *low = mb_select(is_near, near_low, far_low);
   *q = mbm_blend(is_near, near_q, far_q);
   return mb_select(mb_lt(a, MBM_C(MBM_INF)), mb_select(is_near, near, far), MBM_C(MBM_NAN));
