@@ -452,7 +452,7 @@ class PRelu(Elementwise):
         return select(x.lt(0), call("mul", x, s), x)
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case((rng.standard_normal((2, 3, 4)).astype(np.float32), np.float32([[[0.1]], [[0.2]], [[0.3]]])), {})
+        yield Case((rng.standard_normal((2, 3, 4)).astype(np.float32), np.float32([[0.1], [0.2], [0.3]])), {})
 
 
 class Parametric(Elementwise):
