@@ -7,8 +7,8 @@
       LinkError         objects disagree, or are no objects
       InternalError     our bug
 
-Messages start in lower case, name the thing, give both values, and end without a full stop. Notes and
-hints stand on lines of their own. Problems are collected (`Diagnostics`) and reported together.
+Messages start in lower case, name the thing, give both values, and end without a full stop. Notes
+and hints stand on lines of their own. Problems are collected (`Diagnostics`) and reported together.
 Only the command line turns errors into exit codes.
 """
 
@@ -78,7 +78,9 @@ class InternalError(MonoblocError):
 class ToolchainError(MonoblocError):
     """A tool failed; `command` is what to run to see it again."""
 
-    def __init__(self, message: str, *, command: str = "", output: str = "", **kw: Iterable[str]) -> None:
+    def __init__(
+        self, message: str, *, command: str = "", output: str = "", **kw: Iterable[str]
+    ) -> None:
         notes = [*kw.pop("notes", ())]
         if output:
             notes.append("it printed: " + output.strip()[:4000])

@@ -1,0 +1,160 @@
+"""A content-addressed store of build results.
+
+A key is the SHA-256 of everything that decides a result: sources, options, tool versions. An entry
+is one file: a header with the digest of its content, then the content. It is written beside its
+place and renamed, so two processes at once, or a crash, leave a whole entry or none; a damaged one
+is a miss. Eviction drops the entries that were used longest ago.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_MAGIC = b"monobloc-cache-1\n"
+_HEADER = len(_MAGIC) + 64 + 1
+
+
+def key(**parts: Any) -> str:
+    """The key of a result that these parts (JSON values, bytes, tuples) determine."""
+    return hashlib.sha256(json.dumps(_plain(parts), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"sha256": hashlib.sha256(value).hexdigest()}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"a cache key cannot hold {type(value).__name__}")
+
+
+def file_digest(path: Path) -> str:
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def tree_digest(folder: Path) -> str:
+    """One digest of the names and contents of all files below a folder."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return key(files=[(p.relative_to(folder).as_posix(), file_digest(p)) for p in files])
+
+
+def default_root(env: Mapping[str, str], platform: str = "linux") -> Path:
+    """The user's cache folder, by the custom of the platform."""
+    home = Path(env.get("HOME") or tempfile.gettempdir())
+    if platform == "darwin":
+        return home / "Library/Caches/monobloc"
+    xdg = env.get("XDG_CACHE_HOME", "")
+    return (Path(xdg) if xdg.startswith("/") else home / ".cache") / "monobloc"
+
+
+@dataclass(frozen=True)
+class Cache:
+    root: Path
+    max_bytes: int = 4 << 30
+
+    def path(self, k: str) -> Path:
+        return self.root / "entries" / k[:2] / k
+
+    def folder(self, name: str) -> Path:
+        """A folder beside the entries for a tool that keeps its own cache."""
+        folder = self.root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def get(self, k: str) -> bytes | None:
+        """The content stored under the key, or None."""
+        try:
+            data = self.path(k).read_bytes()
+        except OSError:
+            return None
+        body = memoryview(data)[_HEADER:]
+        if data[: len(_MAGIC)] != _MAGIC or _digest(data) != hashlib.sha256(body).hexdigest():
+            self._drop(k)
+            return None
+        with suppress(OSError):
+            os.utime(self.path(k))  # marks it as recently used
+        return bytes(body)
+
+    def put(self, k: str, data: bytes) -> None:
+        """Stores the content. A full disk or a read-only folder costs the cache, not the build."""
+        head = _MAGIC + hashlib.sha256(data).hexdigest().encode() + b"\n"
+        with suppress(OSError):
+            write_atomic(self.path(k), [head, data])
+
+    def get_file(self, k: str, out: Path) -> bool:
+        """Writes the stored content to `out`; False if there is none."""
+        data = self.get(k)
+        if data is not None:
+            write_atomic(out, [data])
+        return data is not None
+
+    def put_file(self, k: str, path: Path) -> None:
+        self.put(k, path.read_bytes())
+
+    def _drop(self, k: str) -> None:
+        with suppress(OSError):
+            self.path(k).unlink()
+
+    def collect(self) -> int:
+        """Removes the least recently used entries until the rest fits; gives the bytes removed."""
+        found = sorted(self._entries())
+        excess, removed = sum(size for _, size, _ in found) - self.max_bytes, 0
+        for _, size, path in found:
+            if removed >= excess:
+                break
+            with suppress(OSError):
+                path.unlink()
+                removed += size
+        return removed
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        out = []
+        for p in (self.root / "entries").glob("*/*"):
+            with suppress(OSError):  # another process may have removed it
+                s = p.stat()
+                out.append((s.st_mtime, s.st_size, p))
+        return out
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root / "entries", ignore_errors=True)
+
+
+def _digest(entry: bytes) -> str:
+    return entry[len(_MAGIC) : len(_MAGIC) + 64].decode("latin-1")
+
+
+def write_atomic(path: Path, chunks: list[Any], mode: int = 0o666) -> None:
+    """Writes buffers to a file that appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        with open(fd, "wb") as f:
+            for chunk in chunks:
+                f.write(chunk)
+        os.chmod(temporary, mode & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    """The process's mask, read without changing it (another thread may be creating files)."""
+    with suppress(OSError, StopIteration, ValueError):
+        with open("/proc/self/status") as f:
+            return int(next(line for line in f if line.startswith("Umask:")).split()[1], 8)
+    return 0o022
