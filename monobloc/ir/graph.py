@@ -128,6 +128,11 @@ class Graph:
     def value(self, name: str, type: TensorType, origin: str = "") -> Value:
         return Value(self.unique(name), type, origin=origin or name)
 
+    def rename(self, v: Value, name: str) -> None:
+        """Give a value the model's own name."""
+        self._names.discard(v.name)
+        v.name, v.origin = self.unique(name), name
+
     def add_input(self, name: str, type: TensorType) -> Value:
         v = self.value(name, type)
         self.inputs.append(v)

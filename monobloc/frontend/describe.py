@@ -1,0 +1,154 @@
+"""Facts of a model in a fraction of a second, nothing compiled: what `monobloc check` shows.
+
+The file is described as it is, also when it cannot be imported; then the import is tried and every problem
+is kept, the operators that are not supported apart from the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from monobloc.errors import ErrorList, MonoblocError, UnsupportedError
+from monobloc.frontend.dims import declared
+from monobloc.frontend.functions import domain_of
+from monobloc.frontend.importer import Imported, Model, guarded, load_onnx
+from monobloc.frontend.source import Source
+from monobloc.frontend.tensors import DTYPES
+from monobloc.ir.types import Shape
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output as the file declares it"""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a model is. `imported` is None when `problems` or `unsupported` are not empty."""
+
+    name: str
+    ir_version: int
+    opsets: dict[str, int]
+    producer: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    ops: dict[str, int]  # in the file, nested graphs and functions included; most frequent first
+    weight_bytes: int
+    weight_bytes_by_type: dict[str, int]
+    unsupported: tuple[UnsupportedError, ...]
+    problems: tuple[MonoblocError, ...]
+    notes: tuple[str, ...]
+    imported: Imported | None
+
+
+def describe(
+    model: Model,
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    dims: Mapping[str, int] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    keep_outputs: Sequence[str] | None = None,
+) -> Facts:
+    """Facts of a model. Raises only when the file is no model at all."""
+    facts: dict[str, Any] = guarded(model, _facts)
+    imported, errors = None, []
+    try:
+        imported = load_onnx(model, shapes=shapes, dims=dims, bind=bind, keep_outputs=keep_outputs)
+    except ErrorList as e:
+        errors = e.errors
+    except MonoblocError as e:
+        errors = [e]
+    return Facts(
+        **facts,
+        unsupported=tuple(e for e in errors if isinstance(e, UnsupportedError)),
+        problems=tuple(e for e in errors if not isinstance(e, UnsupportedError)),
+        notes=tuple(imported.notes) if imported else (),
+        imported=imported,
+    )
+
+
+def _facts(source: Source) -> dict[str, Any]:
+    m = source.model
+    weights: Counter[str] = Counter()
+    for t in _tensors(m):
+        dtype = DTYPES.get(t.data_type)
+        size = dtype.size if dtype else 1
+        weights[dtype.value if dtype else f"type {t.data_type}"] += size * _elements(t)
+    constants = {t.name for t in m.graph.initializer}
+    return {
+        "name": source.name,
+        "ir_version": m.ir_version,
+        "opsets": {domain_of(o.domain): o.version for o in m.opset_import},
+        "producer": f"{m.producer_name} {m.producer_version}".strip(),
+        "inputs": tuple(_port(v) for v in m.graph.input if v.name not in constants),
+        "outputs": tuple(_port(v) for v in m.graph.output),
+        "ops": dict(Counter(_op(n) for n in _nodes(m)).most_common()),
+        "weight_bytes": sum(weights.values()),
+        "weight_bytes_by_type": dict(weights.most_common()),
+    }
+
+
+def _elements(t: onnx.TensorProto) -> int:
+    out = 1
+    for d in t.dims:
+        out *= max(d, 0)
+    return out
+
+
+def _op(n: onnx.NodeProto) -> str:
+    domain = domain_of(n.domain)
+    return f"{domain}::{n.op_type}" if domain else n.op_type
+
+
+def _port(v: onnx.ValueInfoProto) -> Port:
+    try:
+        return Port(v.name, str(declared(v.type, v.name)))
+    except MonoblocError as e:
+        return Port(
+            v.name, e.message.removeprefix(v.name + " ").removesuffix(", which is not supported")
+        )
+
+
+def _graphs(m: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    queue = [m.graph]
+    for g in queue:
+        yield g
+        queue += _nested(g.node)
+    for f in m.functions:
+        queue = _nested(f.node)
+        for g in queue:
+            yield g
+            queue += _nested(g.node)
+
+
+def _nested(nodes: Sequence[onnx.NodeProto]) -> list[onnx.GraphProto]:
+    return [
+        g
+        for n in nodes
+        for a in n.attribute
+        for g in (*([a.g] if a.HasField("g") else []), *a.graphs)
+    ]
+
+
+def _nodes(m: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    for g in _graphs(m):
+        yield from g.node
+    for f in m.functions:
+        yield from f.node
+
+
+def _tensors(m: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Initializers, and the values of Constant nodes"""
+    for g in _graphs(m):
+        yield from g.initializer
+    for n in _nodes(m):
+        if n.op_type == "Constant":
+            yield from (a.t for a in n.attribute if a.HasField("t"))

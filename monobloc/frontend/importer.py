@@ -1,0 +1,296 @@
+"""ONNX model to Graph: one call, all problems at once.
+
+The model is read (`source`), its inputs get shapes (`dims`), initializers become constants (`tensors`),
+and the nodes write IR in order (`walk`). Shapes are known throughout, so shape arithmetic folds away while
+it is read. Whatever is wrong comes out as one MonoblocError, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend.dims import Declared, declared, solve
+from monobloc.frontend.external import ExternalFiles
+from monobloc.frontend.functions import Functions, domain_of, functions_of
+from monobloc.frontend.signature import opset_newest
+from monobloc.frontend.source import Source, read_source
+from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction
+from monobloc.ir.graph import Graph, Value
+from monobloc.ir.types import Shape, TensorType
+
+Model = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user decides of a model"""
+
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    bind: Mapping[str, np.ndarray] = field(default_factory=dict)
+    keep_outputs: Sequence[str] | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A graph, what was assumed on the way, and facts of the file"""
+
+    graph: Graph
+    notes: list[str]
+    dims: dict[str, int]
+    opsets: dict[str, int]
+    ir_version: int
+    producer: str
+    metadata: dict[str, str]
+
+
+def load_onnx(
+    model: Model,
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    dims: Mapping[str, int] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    keep_outputs: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Imported:
+    """Import a model from a path, bytes or a ModelProto; MonoblocError tells everything that is wrong.
+
+    `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names the
+    outputs wanted, which may be any value of the graph.
+    """
+    arrays = {k: np.asarray(v) for k, v in (bind or {}).items()}
+    tuples = {k: tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
+    options = Options(tuples, dict(dims or {}), arrays, keep_outputs, name)
+    return guarded(model, lambda source: _Import(source, options).run())
+
+
+def guarded(model: Model, work: Any) -> Any:
+    """`work(source)`; whatever a hostile file makes go wrong becomes a ModelError."""
+    source = Source("model", onnx.ModelProto())
+    try:
+        source = read_source(model)
+        return work(source)
+    except MonoblocError:
+        raise
+    except Exception as e:
+        text = f"cannot be read: {type(e).__name__}: {str(e)[:200]}"
+        raise ModelError(text, loc=source.loc) from e
+
+
+class _Import:
+    """One import; the methods in the order they run."""
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self.source, self.options = source, options
+        self.model, self.proto = source.model, source.model.graph
+        self.loc = source.loc
+        self.diagnostics = Diagnostics()
+        self.notes: list[str] = []
+        self.graph = Graph(
+            options.name or (source.path.stem if source.path else self.proto.name) or "model"
+        )
+        files = ExternalFiles(source.path.parent if source.path else None)
+        self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics)
+        self.frame = Frame(self._opsets())
+        self.dims: dict[str, int] = {}
+        self.defaults = 0
+
+    def run(self) -> Imported:
+        self._check_versions()
+        self.walker.constants(self.proto, self.frame, self.source.raws)
+        self._inputs()
+        wanted = self._wanted()
+        self.frame.declared = {v.name: v.type for v in (*self.proto.value_info, *self.proto.output)}
+        self.walker.body(self.proto.node, self.frame, wanted)
+        self._outputs(wanted)
+        self.diagnostics.checkpoint()
+        if self.walker.skipped:
+            self.notes.append(f"{self.walker.skipped} nodes reach no output and are left out")
+        return Imported(
+            graph=self.graph,
+            notes=self.notes,
+            dims=self.dims,
+            opsets=self.frame.opsets,
+            ir_version=self.model.ir_version,
+            producer=f"{self.model.producer_name} {self.model.producer_version}".strip(),
+            metadata={p.key: p.value for p in self.model.metadata_props},
+        )
+
+    def _report(self, e: MonoblocError) -> None:
+        self.diagnostics.report(e.at(self.loc))
+
+    # -- versions ---------------------------------------------------------------------------------------
+    def _functions(self) -> Functions:
+        try:
+            return functions_of(self.model)
+        except ModelError as e:
+            self._report(e)
+            return Functions({}, {})
+
+    def _opsets(self) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for o in self.model.opset_import:
+            domain = domain_of(o.domain)
+            if out.setdefault(domain, o.version) != o.version:
+                text = f"imports two opsets of domain '{domain or 'ai.onnx'}': {out[domain]} and {o.version}"
+                self._report(ModelError(text))
+        return out
+
+    def _check_versions(self) -> None:
+        ir, newest_ir = self.model.ir_version, int(onnx.IR_VERSION)
+        if ir > newest_ir:
+            self._report(UnsupportedError(f"has IR version {ir}; the newest known is {newest_ir}"))
+        opset, newest = self.frame.opsets.get("", 0), opset_newest()
+        if opset > newest:
+            self._report(UnsupportedError(f"imports opset {opset}; the newest known is {newest}"))
+        self.diagnostics.checkpoint()  # with unknown versions nothing below means anything
+
+    # -- inputs -----------------------------------------------------------------------------------------
+    def _inputs(self) -> None:
+        """Every input that is no initializer becomes an input of the graph, or a bound constant."""
+        types = self._declared_inputs()
+        bound = self._bound(types)
+        shapes = {**self.options.shapes, **{k: v.shape for k, v in bound.items()}}
+        sizes: dict[str, Shape] = {}
+        try:
+            sizes, self.dims, notes = solve(types, shapes, self.options.dims, self.source.name)
+            self.notes += notes
+        except ModelError as e:
+            self._report(e)
+        for name, t in types.items():
+            self.frame.names[name] = self._input(name, t, sizes.get(name), bound.get(name))
+
+    def _input(
+        self, name: str, t: Declared, shape: Shape | None, bound: np.ndarray | None
+    ) -> Binding:
+        if shape is None:
+            return UNKNOWN
+        if bound is not None:
+            v = self.graph.constant(name, bound)
+        else:
+            v = self.graph.add_input(name, TensorType(t.dtype, shape))
+        self.walker.named[v] = 0
+        return v
+
+    def _declared_inputs(self) -> dict[str, Declared]:
+        out: dict[str, Declared] = {}
+        seen: set[str] = set()
+        for v in self.proto.input:
+            try:
+                if v.name in seen:
+                    raise ModelError(f"input '{v.name}' is defined twice")
+                seen.add(v.name)
+                if v.name in self.frame.names:
+                    self._default_input(v)
+                    continue
+                out[v.name] = declared(v.type, f"input '{v.name}'")
+            except MonoblocError as e:
+                self._report(e)
+                self.frame.names.setdefault(v.name, UNKNOWN)
+        if self.defaults:
+            self.notes.append(f"{self.defaults} inputs have initializers and become constants")
+        return out
+
+    def _default_input(self, v: onnx.ValueInfoProto) -> None:
+        """An input that has an initializer is a constant."""
+        value = self.frame.names[v.name]
+        if v.name in self.options.shapes or v.name in self.options.bind:
+            raise ModelError(f"input '{v.name}' has an initializer and cannot be given")
+        if isinstance(value, Value):
+            problem = contradiction(value, v.type, v.name)
+            if problem is not None:
+                raise ModelError(problem.message.replace("output", "initializer", 1))
+        self.defaults += self.model.ir_version >= 4  # before, every initializer had to be an input
+
+    def _bound(self, types: Mapping[str, Declared]) -> dict[str, np.ndarray]:
+        out: dict[str, np.ndarray] = {}
+        for name, array in self.options.bind.items():
+            try:
+                if name not in types:
+                    raise _unknown_name(
+                        f"a value is given for '{name}', which is no input", name, list(types)
+                    )
+                out[name] = _as_declared(name, array, types[name])
+                self.notes.append(f"input '{name}' is bound and becomes a constant")
+            except ModelError as e:
+                self._report(e)
+        return out
+
+    # -- outputs ----------------------------------------------------------------------------------------
+    def _wanted(self) -> list[str]:
+        """Names of the outputs, in order"""
+        outputs = [v.name for v in self.proto.output]
+        keep = self.options.keep_outputs
+        if keep is None:
+            if not outputs:
+                self._report(ModelError("has no outputs"))
+            return outputs
+        known = {*outputs, *self.frame.names} | {o for n in self.proto.node for o in n.output}
+        for name in keep:
+            if name not in known or not name:
+                self._report(_unknown_name(f"has no value '{name}' to keep", name, outputs))
+        return [n for n in keep if n in known]
+
+    def _outputs(self, wanted: Sequence[str]) -> None:
+        taken: set[str] = set()
+        types = {v.name: v.type for v in self.proto.output}
+        for name in wanted:
+            v = self.frame.find(name)
+            if not self.frame.knows(name):
+                self._report(ModelError(f"output '{name}' is made by nothing"))
+            if v is None or isinstance(v, Unknown):
+                continue
+            if v.producer is None and (problem := contradiction(v, types.get(name), name)):
+                self._report(problem)
+            self.graph.outputs.append((self._export(name, taken), v))
+
+    def _export(self, name: str, taken: set[str]) -> str:
+        out, k = name, 0
+        while out in taken:
+            k += 1
+            out = f"{name}.{k}"
+        if k:
+            self.notes.append(
+                f"output '{name}' is listed more than once; this one is called '{out}'"
+            )
+        taken.add(out)
+        return out
+
+
+def _unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
+    near = difflib.get_close_matches(name, known, 1)
+    return ModelError(
+        message,
+        notes=[f"there are: {', '.join(known[:20]) or 'none'}"],
+        hints=[f"did you mean '{near[0]}'?"] if near else [],
+    )
+
+
+def _as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
+    """A bound value in the input's type, when that keeps it as it is."""
+    what = f"input '{name}' is {t}"
+    given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+    try:
+        with np.errstate(all="ignore"):
+            out = array.astype(t.dtype.numpy)
+            same = np.array_equal(out.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+    except (TypeError, ValueError):
+        raise ModelError(f"{what}, which cannot hold the given {given}") from None
+    narrowed = t.dtype.is_float and array.dtype.kind == "f"  # 0.1 given as a Python float is meant
+    if not same and not narrowed:
+        raise ModelError(f"{what}, which cannot hold the given {given}")
+    if out.ndim == 0 and t.dims and all(d == 1 or not isinstance(d, int) for d in t.dims):
+        out = out.reshape((1,) * len(t.dims))
+    return np.ascontiguousarray(out).reshape(out.shape)
+
+
+__all__ = ["Imported", "Loc", "Options", "guarded", "load_onnx"]

@@ -1,0 +1,142 @@
+"""TensorProto to constants: every encoding ONNX has, checked before anything is allocated, read late.
+
+A tensor's elements lie in `raw_data`, in one of five typed fields, or in another file. Type, shape and
+length are checked at once, the elements are made when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from monobloc.errors import ModelError, UnsupportedError
+from monobloc.frontend.external import ExternalFiles, Span
+from monobloc.ir.graph import Const
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops.build import MAX_ELEMENTS
+
+T = onnx.TensorProto
+DTYPES: dict[int, DType] = {
+    T.FLOAT: DType.F32,
+    T.DOUBLE: DType.F64,
+    T.FLOAT16: DType.F16,
+    T.BFLOAT16: DType.BF16,
+    T.INT8: DType.I8,
+    T.INT16: DType.I16,
+    T.INT32: DType.I32,
+    T.INT64: DType.I64,
+    T.UINT8: DType.U8,
+    T.UINT16: DType.U16,
+    T.UINT32: DType.U32,
+    T.UINT64: DType.U64,
+    T.BOOL: DType.BOOL,
+}
+ELEM_TYPES = {v: k for k, v in DTYPES.items()}
+_FIELD = {
+    DType.F32: "float_data",
+    DType.F64: "double_data",
+    DType.I64: "int64_data",
+    DType.U32: "uint64_data",
+    DType.U64: "uint64_data",
+}  # all others: int32_data
+_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+
+
+def dtype_of(elem_type: int, what: str) -> DType:
+    """The DType of an ONNX element type; UnsupportedError or ModelError naming it and `what` has it."""
+    if elem_type in DTYPES:
+        return DTYPES[elem_type]
+    names = T.DataType
+    if elem_type not in names.values() or elem_type == T.UNDEFINED:
+        raise ModelError(f"{what} has element type {elem_type}, which is none of ONNX")
+    raise UnsupportedError(
+        f"{what} has element type {names.Name(elem_type).lower()}, which is not supported"
+    )
+
+
+def checked_shape(dims: list[int], what: str) -> tuple[int, ...]:
+    """A shape whose sizes can be computed with; ModelError otherwise."""
+    if any(d < 0 for d in dims):
+        raise ModelError(f"{what} has a negative dimension: {dims}")
+    if math.prod(d for d in dims if d) > MAX_ELEMENTS:
+        raise ModelError(f"{what} has shape {dims}, which is too large to address")
+    return tuple(dims)
+
+
+class LazyConst(Const):
+    """A constant whose bytes, and so its key, are read when they are needed."""
+
+    def __init__(self, load: Callable[[], np.ndarray]) -> None:
+        self._array, self._key, self._load = None, None, load
+
+
+def tensor(
+    t: onnx.TensorProto, what: str, files: ExternalFiles, raw: memoryview | None = None
+) -> tuple[TensorType, Const]:
+    """Type and data of a tensor; `raw` is its raw_data when that was cut out while reading."""
+    dtype = dtype_of(t.data_type, what)
+    shape = checked_shape(list(t.dims), what)
+    type = TensorType(dtype, shape)
+    if t.HasField("segment"):
+        raise UnsupportedError(f"{what} is stored in segments, which is not supported")
+    if t.data_location == T.EXTERNAL:
+        span = _located(t, what, files, type.bytes)
+        return type, LazyConst(lambda: _from_bytes(files.bytes(span), type))
+    stored = [f for f in _FIELDS if len(getattr(t, f))]
+    if raw is None and t.HasField("raw_data"):
+        raw = memoryview(t.raw_data)
+    if raw is not None:
+        if stored:
+            raise ModelError(f"{what} is stored twice, in raw_data and {stored[0]}")
+        if len(raw) != type.bytes:
+            raise ModelError(
+                f"{what} has {len(raw)} bytes of data for {type}, which needs {type.bytes}"
+            )
+        data = raw
+        return type, LazyConst(lambda: _from_bytes(data, type))
+    return type, Const(_from_field(t, what, type, stored))
+
+
+def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) -> Span:
+    try:
+        return files.span(t, nbytes)
+    except ModelError as e:
+        raise ModelError(f"{what}: {e.message}", notes=e.notes, hints=e.hints) from None
+
+
+def _from_bytes(data: memoryview, type: TensorType) -> np.ndarray:
+    if type.dtype is DType.BOOL:  # bytes other than 0 and 1 would be no bool
+        return (np.frombuffer(data, np.uint8) != 0).reshape(type.shape)
+    array = np.frombuffer(
+        data, type.dtype.numpy
+    )  # ONNX is little endian, and so are the hosts we run on
+    return (array if array.flags.aligned else array.copy()).reshape(type.shape)
+
+
+def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> np.ndarray:
+    field = _FIELD.get(type.dtype, "int32_data")
+    if stored not in ([], [field]):
+        raise ModelError(f"{what} of {type} has its data in {', '.join(stored)} instead of {field}")
+    values = getattr(t, field)
+    if len(values) != type.size:
+        raise ModelError(
+            f"{what} has {len(values)} elements of data for {type}, which needs {type.size}"
+        )
+    if type.dtype.is_float and field != "int32_data":
+        return np.array(values, type.dtype.numpy).reshape(type.shape)
+    return _from_ints(values, what, type).reshape(type.shape)
+
+
+def _from_ints(values: list[int], what: str, type: TensorType) -> np.ndarray:
+    """Integers hold bool as 0 and 1, and the bits of 16-bit floats."""
+    wide = np.array(values, np.uint64 if type.dtype in (DType.U32, DType.U64) else np.int64)
+    if type.dtype is DType.BOOL:
+        return wide != 0
+    small = np.dtype(np.uint16) if type.dtype.is_float else type.dtype.numpy
+    narrow = wide.astype(small)
+    if not np.array_equal(narrow.astype(wide.dtype), wide):
+        raise ModelError(f"{what} of {type} holds numbers that its type cannot hold")
+    return narrow.view(type.dtype.numpy)

@@ -1,0 +1,355 @@
+"""Walks the nodes of a model and lets each operator write its IR.
+
+A frame is one body with its names: the graph, a branch of an `If` (which sees the names around it), or a
+function (which does not). A node that fails is reported; its outputs become unknown, and whatever reads
+them is skipped without a word, so one run tells all independent problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend.attributes import SubGraph, read_attribute, read_attributes
+from monobloc.frontend.external import ExternalFiles
+from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
+from monobloc.frontend.node import OnnxNode, graph_inputs_behind
+from monobloc.frontend.order import order
+from monobloc.frontend.signature import Signature, first_opset, schema, signature
+from monobloc.frontend.tensors import DTYPES, tensor
+from monobloc.ir.graph import Graph, Value
+from monobloc.ops import OpDef, onnx_names
+from monobloc.ops.build import Builder
+from monobloc.ops.elementwise import Binary
+
+MAX_DEPTH = 60
+OLDEST_OPSET = 7
+_BUILT_IN = ("Constant", "If")  # read here, by no OpDef
+
+
+class Unknown:
+    """What a node that failed would have made"""
+
+
+UNKNOWN = Unknown()
+Binding = Value | Unknown | None  # None: an optional input that is absent
+
+
+@dataclass
+class Frame:
+    """The names of one body. `bound` are the attributes of the function being unfolded."""
+
+    opsets: dict[str, int]
+    names: dict[str, Binding] = field(default_factory=dict)
+    parent: Frame | None = None
+    bound: dict[str, Any] | None = None
+    declared: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    prefix: str = ""  # of the names of values and unnamed nodes
+    function: bool = False
+    depth: int = 0
+
+    def find(self, name: str) -> Binding:
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.names:
+                return frame.names[name]
+            frame = frame.parent
+        return UNKNOWN
+
+    def knows(self, name: str) -> bool:
+        return name in self.names or (self.parent is not None and self.parent.knows(name))
+
+    def label(self, p: onnx.NodeProto, index: int) -> str:
+        """A node's name in messages and in the IR"""
+        if p.name and not self.function:
+            return p.name
+        return self.prefix + (p.name or f"#{index}({p.op_type})")
+
+
+class Walker:
+    """Imports bodies into `graph`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: str,
+        functions: Functions,
+        files: ExternalFiles,
+        diagnostics: Diagnostics,
+    ) -> None:
+        self.graph, self.model, self.functions, self.files = graph, model, functions, files
+        self.diagnostics = diagnostics
+        self.builder = Builder(graph)
+        self.named: dict[Value, int] = {}  # depth of the frame that named a value
+        self.skipped = 0
+
+    # -- bodies ---------------------------------------------------------------------------------------
+    def constants(self, g: onnx.GraphProto, frame: Frame, raws: dict[int, memoryview]) -> None:
+        """The initializers of a graph become constants of its frame."""
+        for i, t in enumerate(g.initializer):
+            what = f"initializer '{t.name}'"
+            try:
+                if t.name in frame.names:
+                    raise ModelError(f"{what} is defined twice")
+                type, const = tensor(t, what, self.files, raws.get(i))
+                value: Binding = self.graph.const_value(frame.prefix + t.name, type, const)
+                self.named[value] = frame.depth  # type: ignore[index]
+            except MonoblocError as e:
+                self.diagnostics.report(e.at(Loc(self.model)))
+                value = UNKNOWN
+            frame.names[t.name] = value
+        for s in g.sparse_initializer:
+            what = f"initializer '{s.values.name}'"
+            self.diagnostics.report(
+                UnsupportedError(f"{what} is sparse, which is not supported", loc=Loc(self.model))
+            )
+            frame.names[s.values.name] = UNKNOWN
+
+    def body(self, nodes: Sequence[onnx.NodeProto], frame: Frame, wanted: Sequence[str]) -> None:
+        """Imports what `wanted` needs."""
+        outside = frame.parent.knows if frame.parent else lambda _: False
+        plan = order(nodes, wanted, frame.names, outside, lambda i: self._loc(nodes[i], frame, i))
+        for problem in plan.problems:
+            self.diagnostics.report(problem)
+        frame.names.update(dict.fromkeys(sorted(plan.broken), UNKNOWN))
+        self.skipped += (len(nodes) - len(plan.nodes)) if frame.depth == 0 else 0
+        for i in plan.nodes:
+            self._node(nodes[i], i, frame, plan.broken)
+
+    def _loc(self, p: onnx.NodeProto, frame: Frame, index: int) -> Loc:
+        domain = domain_of(p.domain)
+        return Loc(
+            self.model, frame.label(p, index), f"{domain}::{p.op_type}" if domain else p.op_type
+        )
+
+    # -- one node -------------------------------------------------------------------------------------
+    def _node(self, p: onnx.NodeProto, index: int, frame: Frame, broken: set[str]) -> None:
+        loc = self._loc(p, frame, index)
+        outs: Sequence[Binding]
+        try:
+            outs = self._values(p, frame, loc)
+        except MonoblocError as e:
+            self.diagnostics.report(e.at(loc))
+            outs = [UNKNOWN] * len(p.output)
+        except (
+            Exception
+        ) as e:  # an operator met something it did not expect: tell it, with its cause
+            error = ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc)
+            error.__cause__ = e
+            self.diagnostics.report(error)
+            outs = [UNKNOWN] * len(p.output)
+        for i, name in enumerate(p.output):
+            if name and name not in broken:
+                self._bind(name, outs[i] if i < len(outs) else None, i, frame, loc)
+
+    def _bind(self, name: str, v: Binding, i: int, frame: Frame, loc: Loc) -> None:
+        if v is None:
+            self.diagnostics.report(
+                UnsupportedError(f"output {i} ('{name}') is not supported", loc=loc)
+            )
+            v = UNKNOWN
+        if isinstance(v, Value):
+            if self.named.get(v, MAX_DEPTH + 1) > frame.depth:
+                self.graph.rename(v, frame.prefix + name)
+                self.named[v] = frame.depth
+            problem = contradiction(v, frame.declared.get(name), name)
+            if problem is not None:
+                self.diagnostics.report(problem.at(loc))
+        frame.names[name] = v
+
+    def _values(self, p: onnx.NodeProto, frame: Frame, loc: Loc) -> Sequence[Binding]:
+        domain = domain_of(p.domain)
+        attrs = read_attributes(p, frame.bound, frame, self.files)
+        inputs = [frame.find(x) if x else None for x in _trimmed(p.input)]
+        n_outputs = len(_trimmed(p.output))
+        function = self.functions.body(p)
+        if function is not None:
+            return self._call(function, inputs, attrs, [], frame, loc.node)
+        opset = self._opset(domain, frame, p.op_type)
+        sig = signature(p.op_type, domain, opset)
+        op = self._operator(p.op_type, domain, opset, sig)
+        known = [v for v in inputs if not isinstance(v, Unknown)]
+        if len(known) < len(inputs):
+            return [UNKNOWN] * len(p.output)
+        if sig is not None:
+            sig.check(known, attrs, n_outputs)
+        if domain == "" and p.op_type == "Constant":
+            return [self._constant(attrs)]
+        if domain == "" and p.op_type == "If":
+            condition = known[0]
+            if condition is not None and condition.const is not None:
+                return self._branch(condition.const.array, attrs, frame, loc.node)
+            if op is None:
+                raise _run_time_condition(condition)
+        if op is None:
+            body = schema_body(p, domain, opset, known, attrs)
+            if body is None:
+                raise UnsupportedError(f"{p.op_type} with these inputs is not supported")
+            return self._call(body[0], inputs, attrs, body[1], frame, loc.node)
+        self.builder.name, self.builder.locs = loc.node, (loc.node,)
+        return op.from_onnx(
+            self.builder,
+            OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig),
+        )
+
+    def _opset(self, domain: str, frame: Frame, op: str) -> int:
+        if domain in frame.opsets:
+            return frame.opsets[domain]
+        if (domain, op) in onnx_names():
+            return 1
+        raise ModelError(f"the model does not import an opset of domain '{domain or 'ai.onnx'}'")
+
+    def _operator(self, op: str, domain: str, opset: int, sig: Signature | None) -> OpDef | None:
+        """Who reads the operator; None: its body in ONNX's schema, or this file."""
+        reader = onnx_names().get((domain, op))
+        if domain == "" and sig is None:
+            raise _no_such_operator(op, opset)
+        if (
+            domain == ""
+            and opset < OLDEST_OPSET
+            and not _unchanged(op, opset, sig)
+            and not isinstance(reader, Binary)
+        ):
+            raise UnsupportedError(
+                f"{op} of opset {opset} is not supported, the oldest is opset {OLDEST_OPSET}",
+                hints=["convert the model: `onnx.version_converter.convert_version(model, 17)`"],
+            )
+        if (
+            reader is not None
+            or (domain == "" and op in _BUILT_IN)
+            or has_schema_body(op, domain, opset)
+        ):
+            return reader
+        raise UnsupportedError(
+            f"the operator {domain + '::' if domain else ''}{op} is not supported"
+        )
+
+    # -- constants, functions, branches -----------------------------------------------------------------
+    def _constant(self, attrs: dict[str, Any]) -> Value:
+        if len(attrs) != 1:
+            raise ModelError(f"a Constant holds one value, this one {len(attrs)}")
+        ((key, x),) = attrs.items()
+        kinds: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
+        if key.startswith("value_string"):
+            raise UnsupportedError("a Constant of strings is not supported")
+        array = x if isinstance(x, np.ndarray) else np.array(x, kinds.get(key, np.int64))
+        return self.builder.const(array, name="constant")
+
+    def _call(
+        self,
+        f: onnx.FunctionProto,
+        inputs: Sequence[Binding],
+        attrs: dict[str, Any],
+        defaults: Sequence[onnx.AttributeProto],
+        caller: Frame,
+        label: str,
+    ) -> list[Binding]:
+        """The outputs of a function body on these inputs"""
+        if len(inputs) > len(f.input):
+            raise ModelError(
+                f"passes {len(inputs)} inputs to the function {f.name}, which takes {len(f.input)}"
+            )
+        opsets = {domain_of(o.domain): o.version for o in f.opset_import}
+        bound = {
+            a.name: read_attribute(a, caller, self.files) for a in (*f.attribute_proto, *defaults)
+        }
+        frame = Frame(
+            {**caller.opsets, **opsets}, prefix=label + "/", bound={**bound, **attrs}, function=True
+        )
+        frame.depth = self._deeper(caller)
+        for i, name in enumerate(f.input):
+            frame.names[name] = inputs[i] if i < len(inputs) else None
+        self.body(f.node, frame, list(f.output))
+        return [frame.find(name) for name in f.output]
+
+    def _branch(
+        self, condition: np.ndarray, attrs: dict[str, Any], frame: Frame, label: str
+    ) -> list[Binding]:
+        """The outputs of the branch of an If that is taken; the other one is never looked at."""
+        if condition.size != 1:
+            raise ModelError(
+                f"the condition has shape {list(condition.shape)}, but must be one bool"
+            )
+        branch = attrs["then_branch" if condition.ravel()[0] else "else_branch"]
+        assert isinstance(branch, SubGraph)
+        g = branch.graph
+        inner = Frame(
+            frame.opsets, parent=branch.frame, bound=branch.frame.bound, prefix=label + "/"
+        )
+        inner.depth = self._deeper(frame)
+        inner.declared = {v.name: v.type for v in (*g.value_info, *g.output)}
+        self.constants(g, inner, {})
+        self.body(g.node, inner, [v.name for v in g.output])
+        return [inner.find(v.name) for v in g.output]
+
+    def _deeper(self, frame: Frame) -> int:
+        if frame.depth >= MAX_DEPTH:
+            raise ModelError(f"bodies are nested more than {MAX_DEPTH} deep")
+        return frame.depth + 1
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------
+def _trimmed(names: Sequence[str]) -> list[str]:
+    """without empty names at the end"""
+    out = list(names)
+    while out and not out[-1]:
+        out.pop()
+    return out
+
+
+def _unchanged(op: str, opset: int, sig: Signature | None) -> bool:
+    """Whether an operator of an old opset is still the same in the oldest one that is read"""
+    later = schema(op, "", OLDEST_OPSET)
+    return sig is not None and later is not None and later.since_version == sig.since
+
+
+def _no_such_operator(op: str, opset: int) -> MonoblocError:
+    first = first_opset(op, "")
+    if first is not None and first > opset:
+        return ModelError(f"{op} exists from opset {first} on, but the model imports opset {opset}")
+    return ModelError(f"{op} is no operator of ONNX in opset {opset}")
+
+
+def _run_time_condition(condition: Value | None) -> UnsupportedError:
+    sources = graph_inputs_behind(condition) if condition is not None else []
+    return UnsupportedError(
+        "If with a condition that is known only at run time is not supported",
+        notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"]
+        if sources
+        else [],
+        hints=[
+            "fix that input while compiling: `" + " ".join(f"--bind {s}=..." for s in sources) + "`"
+        ]
+        if sources
+        else [],
+    )
+
+
+def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelError | None:
+    """An error when a declared type cannot be that of `v`. Symbols and unknown sizes agree with anything."""
+    if type is None or type.WhichOneof("value") != "tensor_type":
+        return None
+    t = type.tensor_type
+    dims: list[Any] | None = [
+        d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim
+    ]
+    fixed = [d if isinstance(d, int) and d >= 0 else None for d in dims or []]
+    wrong = t.HasField("shape") and (
+        len(fixed) != v.type.rank or any(d is not None and d != s for d, s in zip(fixed, v.shape))
+    )
+    dtype = DTYPES.get(t.elem_type)
+    if not wrong and (dtype is v.dtype or t.elem_type == onnx.TensorProto.UNDEFINED):
+        return None
+    kind = dtype.value if dtype else f"element type {t.elem_type}"
+    shape = f"[{','.join(map(str, dims or []))}]" if t.HasField("shape") else ""
+    return ModelError(
+        f"output '{name}' is declared {kind}{shape}, but is {v.type}",
+        hints=[
+            "the file's shapes are stale: infer them again, or remove them from value_info and outputs"
+        ],
+    )
