@@ -425,3 +425,93 @@ def rnn_scratch(desc: Mapping[str, int | float], gru: bool = False) -> int:
     state = int(desc["batch"]) * int(desc["hidden"])
     zero = 0 if desc["has_h0"] else state
     return zero + (2 * state if gru and not desc["reset_after"] else 0)
+
+
+def conv_nchw_scratch(desc: Mapping[str, int], vl: int) -> int:
+    """Floats of scratch of one thread: `mb_conv_nchw_scratch` of the header."""
+    if not desc["copy"]:
+        return 0
+    cols = max(desc["ow"], vl) + (desc["kw"] - 1) * desc["dw"] // desc["sw"]
+    rows = conv_rows(min(desc["bh"], desc["oh"]), desc["kh"], desc["sh"], desc["dh"])
+    return ceil_div(desc["ic"] * rows * desc["sw"] * cols, 16) * 16
+
+
+def _nchw_tiles(ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dict[str, int]:
+    """Vectors along the row and channels of a tile: the cheapest cover of both."""
+    vectors = ceil_div(ow, vl)
+
+    def split(nv: int) -> tuple[int, ...]:
+        mids = (vectors - 1) // nv
+        return (nv, mids, vectors - mids * nv, *cover(oc, max_mr(nv, vl, nvreg)))
+
+    def cost(nv: int) -> float:
+        _, mids, last, oc1, n1, oc2, n2 = split(nv)
+        return sum(
+            n * (mids * tile_cycles(c, nv, taps) + tile_cycles(c, last, taps))
+            for c, n in ((oc1, n1), (oc2, n2))
+            if n
+        )
+
+    nv = min(range(1, min(8, vectors) + 1), key=lambda nv: (cost(nv), nv))
+    names = ("nv", "n_mid", "nv_last", "oc1", "n1", "oc2", "n2")
+    return dict(zip(names, split(nv), strict=True))
+
+
+def conv_nchw_desc(
+    x: tuple[int, int, int, int],
+    oc: int,
+    out: tuple[int, int],
+    kernel: tuple[int, int],
+    vl: int,
+    nvreg: int,
+    *,
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    x_strides: tuple[int, int, int, int] | None = None,
+    y_strides: tuple[int, int, int] | None = None,
+    caches: Caches = Caches(),
+) -> dict[str, int]:
+    """A whole `mb_conv_nchw`. `x` = (N, H, W, C) as in `conv_desc`, but `x_strides` = (batch,
+    channel, row, pixel) and `y_strides` = (batch, channel, row); weights stay [OC][IC][KH][KW]."""
+    n, h, w, c = x
+    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
+    xs = x_strides if x_strides is not None else (c * h * w, h * w, w, 1)
+    ys = y_strides if y_strides is not None else (oc * oh * ow, oh * ow, ow)
+    inside = (
+        pads == (0, 0)
+        and (oh - 1) * sh + (kh - 1) * dh < h
+        and (ow - 1) * sw + (kw - 1) * dw < w
+    )
+    desc = {
+        "batch": n,
+        "h": h,
+        "w": w,
+        "ic": c,
+        "oh": oh,
+        "ow": ow,
+        "oc": oc,
+        "kh": kh,
+        "kw": kw,
+        "sh": sh,
+        "sw": sw,
+        "dh": dh,
+        "dw": dw,
+        "pt": pads[0],
+        "pl": pads[1],
+        "x_batch": xs[0],
+        "x_ch": xs[1],
+        "x_row": xs[2],
+        "x_pix": xs[3],
+        "y_batch": ys[0],
+        "y_ch": ys[1],
+        "y_row": ys[2],
+        **_nchw_tiles(ow, oc, kh * kw * c, vl, nvreg),
+        "copy": int(not inside or sw != 1 or xs[3] != 1 or ow < vl),
+        "bh": 1,
+    }
+    while desc["bh"] < oh and 4 * conv_nchw_scratch(
+        desc | {"bh": desc["bh"] + 1}, vl
+    ) <= (caches.l2 // 8):
+        desc["bh"] += 1
+    return desc

@@ -209,6 +209,12 @@ class Graph:
                     v.users.remove(node)
         self.nodes = [n for n in self.nodes if n not in dead]
 
+    def release(self, nodes: Iterable[Node]) -> None:
+        """Give the names of nodes that are about to be replaced to their replacement."""
+        for node in nodes:
+            self._names.discard("n:" + node.name)
+            self._names.difference_update(v.name for v in node.outputs)
+
     def sort(self) -> None:
         """Restore definition before use, keeping the present order where it can (stable)."""
         done: set[Node] = set()

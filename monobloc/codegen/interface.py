@@ -1,0 +1,213 @@
+"""The C interface of a model: the header users include, and the file that implements it.
+
+The implementation is compiled for the target's baseline, so that the CPU check runs before the first
+instruction that may be missing. Names follow from the prefix; everything else is local.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monobloc.codegen.names import c_string, comment, mangle
+from monobloc.ir.types import DType, TensorType
+from monobloc.targets import Target
+
+_CODES = {
+    DType.F32: "MB_F32", DType.F64: "MB_F64", DType.F16: "MB_F16", DType.BF16: "MB_BF16", DType.I8: "MB_I8",
+    DType.I16: "MB_I16", DType.I32: "MB_I32", DType.I64: "MB_I64", DType.U8: "MB_U8", DType.U16: "MB_U16",
+    DType.U32: "MB_U32", DType.U64: "MB_U64", DType.BOOL: "MB_BOOL",
+}
+# what C and C++ both spell; half floats are passed as their bits
+_HEADER_TYPES = {DType.F16: "uint16_t", DType.BF16: "uint16_t"}
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output: its name in the model, its type and its place in the arena."""
+
+    name: str
+    type: TensorType
+    offset: int  # bytes
+
+    @property
+    def c(self) -> str:
+        return _HEADER_TYPES.get(self.type.dtype, self.type.dtype.c)
+
+    @property
+    def bytes(self) -> int:
+        return self.type.bytes
+
+
+@dataclass(frozen=True)
+class Interface:
+    """All that the two texts need."""
+
+    prefix: str
+    title: str  # the model's own name
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    arena: int
+    weights_bytes: int
+    stack_bound: int
+    parts: tuple[str, ...]
+    target: Target
+    threads: int
+    strict: bool = False
+
+
+def port_names(ports: tuple[Port, ...]) -> list[str]:
+    return [mangle(p.name) for p in ports]
+
+
+# -- header -------------------------------------------------------------------------------------------
+def header(i: Interface) -> str:
+    """C99 and C++ header; needs no other of ours. It holds what a link cannot change."""
+    p, up = i.prefix, i.prefix.upper()
+    out = [
+        f"/* {comment(i.title)}: made by Monobloc. */",
+        f"#ifndef {up}_H", f"#define {up}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
+        "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+        f"enum {{ {up}_OK, {up}_E_INDEX, {up}_E_SHAPE, {up}_E_CPU, {up}_E_BUSY }};",
+        f"const char *{p}_strerror(int status);", "",
+    ]
+    for kind, ports in (("in", i.inputs), ("out", i.outputs)):
+        for port in ports:
+            out += _port_declarations(i, kind, port)
+    out += [
+        f"/* One inference: {up}_OK or an error. Not re-entrant: see {p}_run_at. */",
+        f"int {p}_run(void);",
+        f"void {p}_reset(void);",
+        f"void {p}_set_threads(int n);",
+        f"void {p}_stop(void);",
+        "",
+        f"/* Re-entrant: one ram of {p}_ram_size bytes per thread, aligned to 64, {p}_reset_at once on a new one. */",
+        f"#define {up}_RAM_MAX {i.arena}u",
+        f"extern const size_t {p}_ram_size;",
+        f"int {p}_run_at(void *ram);",
+        f"void {p}_reset_at(void *ram);",
+        "", "#ifdef __cplusplus", "}", "#endif", "#endif", "",
+    ]
+    return "\n".join(out)
+
+
+def _port_declarations(i: Interface, kind: str, port: Port) -> list[str]:
+    p, name = i.prefix, mangle(port.name)
+    up = f"{i.prefix}_{kind}_{name}".upper() if name.isascii() else f"{i.prefix}_{kind}_{name}"
+    const = "const " if kind == "out" else ""
+    dims = ", ".join(map(str, port.type.shape)) or "1"
+    what = "where to write the input" if kind == "in" else "the output of the last run"
+    return [
+        f"/* {comment(port.name)}: {port.type.dtype.value}{list(port.type.shape)}, {what} */",
+        f"#define {up}_SIZE {port.type.size}",
+        f"#define {up}_RANK {port.type.rank}",
+        f"#define {up}_DIMS {{{dims}}}",
+        f"{const}{port.c} *{p}_{kind}_{name}(void);",
+        f"{const}{port.c} *{p}_{kind}_{name}_at(void *ram);",
+        "",
+    ]
+
+
+# -- implementation -----------------------------------------------------------------------------------
+def implementation(i: Interface) -> str:
+    """The C file behind the header."""
+    p = i.prefix
+    features = ",".join(i.target.required_cpu)
+    out = ['#include "mb/abi.h"', '#include "mb/cpu.h"', '#include "mb/fp.h"', '#include "mb/hal.h"', ""]
+    out += [f"MB_HIDDEN int {part}(char *ram);" for part in i.parts]
+    out += [
+        "",
+        f"static _Alignas(MB_RAM_ALIGN) char arena[{max(i.arena, 1)}];",
+        "static int busy;",
+        f"static const char features[] = {c_string(features)};",
+        "",
+        f"MB_EXPORT extern const size_t {p}_ram_size;",
+        f"const size_t {p}_ram_size = {max(i.arena, 1)};",
+        "",
+    ]
+    for kind, ports in (("in", i.inputs), ("out", i.outputs)):
+        out += [line for port in ports for line in _accessors(p, kind, port)]
+    out += _runs(i)
+    out += _info(i)
+    return "\n".join(out) + "\n"
+
+
+def _accessors(p: str, kind: str, port: Port) -> list[str]:
+    const = "const " if kind == "out" else ""
+    name = f"{p}_{kind}_{mangle(port.name)}"
+    return [
+        f"MB_EXPORT {const}{port.c} *{name}_at(void *ram) {{ return ({const}{port.c} *)((char *)ram + {port.offset}); }}",
+        f"MB_EXPORT {const}{port.c} *{name}(void) {{ return {name}_at(arena); }}",
+    ]
+
+
+def _runs(i: Interface) -> list[str]:
+    p, enter = i.prefix, "mb_fp_enter_strict" if i.strict else "mb_fp_enter"
+    out = [
+        "",
+        f"MB_EXPORT int {p}_run_at(void *ram) {{",
+        "  int e = mb_cpu_check(features);",
+        "  if (e) return e;",
+        f"  const uint64_t fp = {enter}();",
+    ]
+    for part in i.parts:
+        out.append(f"  if (!e) e = {part}((char *)ram);")
+    threads = "mb_set_threads(n)" if i.threads > 1 else "(void)n"
+    stop = "mb_stop()" if i.threads > 1 else "(void)0"
+    out += [
+        "  mb_fp_leave(fp);",
+        "  return e;",
+        "}",
+        f"MB_EXPORT int {p}_run(void) {{",
+        "  if (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) return MB_E_BUSY;",
+        f"  int e = {p}_run_at(arena);",
+        "  __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);",
+        "  return e;",
+        "}",
+        f"MB_EXPORT void {p}_reset_at(void *ram) {{ (void)ram; }}",
+        f"MB_EXPORT void {p}_reset(void) {{ {p}_reset_at(arena); }}",
+        f"MB_EXPORT void {p}_set_threads(int n) {{ {threads}; }}",
+        f"MB_EXPORT void {p}_stop(void) {{ {stop}; }}",
+        f"MB_EXPORT const char *{p}_strerror(int status) {{ return mb_strerror(status); }}",
+        "",
+    ]
+    return out
+
+
+def _info(i: Interface) -> list[str]:
+    p = i.prefix
+    out: list[str] = []
+    for kind, ports in (("in", i.inputs), ("out", i.outputs)):
+        for k, port in enumerate(ports):
+            dims = ", ".join(map(str, port.type.shape)) or "0"
+            out.append(f"static const int64_t {kind}{k}_dims[] = {{{dims}}};")
+            out.append(f"static void *{kind}{k}_at(void *ram) {{ return (char *)ram + {port.offset}; }}")
+        rows = [
+            f"  {{{c_string(port.name)}, {_CODES[port.type.dtype]}, {port.type.rank}, {kind}{k}_dims, {port.bytes}u, {kind}{k}_at}},"
+            for k, port in enumerate(ports)
+        ]
+        out += [f"static const struct mb_tensor_info {kind}s[] = {{", *(rows or ["  {0}"]), "};"]
+    out += [
+        "static void *own_ram(void) { return arena; }",
+        f"MB_HIDDEN extern const struct mb_model_info mb_info_{p};",
+        f"const struct mb_model_info mb_info_{p} = {{",
+        "  .abi = MB_ABI, .size = sizeof(struct mb_model_info),",
+        f"  .name = {c_string(i.title)}, .n_inputs = {len(i.inputs)}, .n_outputs = {len(i.outputs)},",
+        "  .inputs = ins, .outputs = outs,",
+        f"  .ram_size = {max(i.arena, 1)}u, .weights_bytes = {i.weights_bytes}u, .stack_bound = {i.stack_bound}u,",
+        f"  .run = {p}_run, .run_at = {p}_run_at, .reset = {p}_reset, .reset_at = {p}_reset_at, .ram = own_ram,",
+        f"  .set_threads = {p}_set_threads, .stop = {p}_stop, .strerror = {p}_strerror,",
+        f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = features, .max_threads = {i.threads},",
+        "};",
+    ]
+    return out
+
+
+def model_table(prefixes: tuple[str, ...]) -> str:
+    """The file that lists an image's models for `main` and for loaders."""
+    out = ['#include "mb/abi.h"', ""]
+    out += [f"MB_HIDDEN extern const struct mb_model_info mb_info_{p};" for p in prefixes]
+    out += ["", "MB_EXPORT const struct mb_model_info *monobloc_model(int i) {"]
+    for k, p in enumerate(prefixes):
+        out.append(f"  if (i == {k}) return &mb_info_{p};")
+    out += ["  return (const struct mb_model_info *)0;", "}", ""]
+    return "\n".join(out)

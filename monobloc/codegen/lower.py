@@ -1,0 +1,73 @@
+"""From a graph to C: passes, places, text. The straight line in the middle of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from monobloc.codegen.interface import Interface, Port, header, implementation
+from monobloc.codegen.place import Placement, place
+from monobloc.codegen.unit import Unit, UnitWriter, scratch_bytes
+from monobloc.ir.graph import Graph, Value
+from monobloc.passes import PassContext, run_passes
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Everything known of one program before a compiler runs."""
+
+    graph: Graph
+    context: PassContext
+    placement: Placement
+    unit: Unit
+    interface: Interface
+
+    @property
+    def files(self) -> dict[str, str]:
+        """C files for the target; the interface's own is for the baseline"""
+        return self.unit.files
+
+    @property
+    def interface_file(self) -> str:
+        return implementation(self.interface)
+
+    @property
+    def header(self) -> str:
+        return header(self.interface)
+
+    @property
+    def weights_bytes(self) -> int:
+        return sum(v.type.bytes for v in self.unit.weights.values())
+
+
+def lower(
+    g: Graph,
+    ctx: PassContext,
+    prefix: str,
+    title: str,
+    dump: Callable[[str, str], None] | None = None,
+) -> Lowered:
+    """Optimize, place and write a graph (which is changed on the way)."""
+    run_passes(g, ctx, dump=dump)
+    scratch = scratch_bytes(g, ctx.target, ctx.threads)
+    p = place(g, ctx, scratch)
+    unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads).write()
+    interface = Interface(
+        prefix=prefix,
+        title=title,
+        inputs=tuple(_port(v.origin or v.name, v, p) for v in g.inputs),
+        outputs=tuple(_port(name, v, p) for name, v in g.outputs),
+        arena=p.arena,
+        weights_bytes=sum(v.type.bytes for v in unit.weights.values()),
+        stack_bound=0,
+        parts=unit.parts,
+        target=ctx.target,
+        threads=ctx.threads,
+        strict=ctx.numerics == "strict",
+    )
+    return Lowered(g, ctx, p, unit, interface)
+
+
+def _port(name: str, v: Value, p: Placement) -> Port:
+    s = p.storage[v]
+    return Port(name, v.type, p.offset[int(s.base)] + s.offset * v.dtype.size)

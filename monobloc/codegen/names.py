@@ -1,0 +1,48 @@
+"""Names in C: injective, readable, of bounded length.
+
+A name made of letters, digits and underscores without `_x` stays as it is. Any other is encoded: what
+is no letter or digit becomes `_xHH_` (its code point). Encoded names contain `_x`, plain ones do not,
+and an encoded name reads back uniquely, so two names never meet. Names over 120 characters keep a
+head and get a hash of the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LIMIT = 120
+_PLAIN = re.compile(r"[A-Za-z0-9_]*\Z")
+
+
+def mangle(name: str) -> str:
+    """C identifier part (to stand behind a prefix) for any Unicode name."""
+    out = name if _PLAIN.match(name) and "_x" not in name else "".join(map(_encode, name))
+    if len(out) > LIMIT:
+        digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
+        out = f"{out[: LIMIT - 24]}_x{digest}_"
+    return out
+
+
+def _encode(ch: str) -> str:
+    return ch if ch.isascii() and ch.isalnum() else f"_x{ord(ch):x}_"
+
+
+def c_string(text: str) -> str:
+    """A C string literal of any text, UTF-8."""
+    out = []
+    for b in text.encode("utf-8", "surrogatepass"):
+        ch = chr(b)
+        out.append(ch if 32 <= b < 127 and ch not in '"\\?' else f"\\{b:03o}")
+    return '"' + "".join(out) + '"'
+
+
+def comment(text: str) -> str:
+    """Text that cannot end a C comment early."""
+    return re.sub(r"[^\x20-\x7e]", "?", text).replace("*/", "* /").replace("/*", "/ *")[:200]
+
+
+def identifier(name: str) -> str:
+    """A model's prefix: a C identifier on its own, so it must not start with a digit."""
+    out = mangle(name)
+    return out if out[:1].isalpha() or out[:1] == "_" else "m" + out

@@ -1,0 +1,393 @@
+"""Places: which values share memory, in which order the steps run, and where every buffer lies.
+
+Most of this is deciding what needs no memory of its own:
+
+* a node that only moves elements is a *view* when every element stays where it is: reshapes, and any
+  transpose or slice whose addresses are linear and whose readers take strides;
+* the inputs of a Concat are written straight into its output;
+* a value whose only further use is a view that leaves the graph is written into the output's buffer.
+
+What remains are buffers with lifetimes, which `monobloc.plan` orders and packs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from monobloc import plan
+from monobloc.codegen.loops import flatten_loads
+from monobloc.codegen.storage import Storage, dense, is_dense
+from monobloc.ir.expr import Load, Var, free_vars, linear, walk
+from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ops import opdef
+from monobloc.ops.compose import compose, index_vars
+from monobloc.passes import PassContext
+from monobloc.passes.contraction import is_contraction, parts, root_of
+from monobloc.passes.conv_family import family
+from monobloc.passes.fuse import reads_per_element
+
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The finished plan of a graph."""
+
+    order: tuple[Node, ...]
+    storage: Mapping[Value, Storage]
+    offset: Mapping[int, int]  # buffer id -> byte offset in the arena
+    buffers: tuple[tuple[Value, int, int, int], ...]  # (root value, offset, first step, last step)
+    views: frozenset[Node]  # nodes that generate no code
+    scratch: Mapping[Node, int]  # byte offset of a node's scratch
+    arena: int
+    bound: int
+    order_optimal: bool
+
+
+@dataclass
+class _Aliases:
+    """Storage by value: roots have a buffer of their own, the others follow their parent."""
+
+    ids: dict[Value, int] = field(default_factory=dict)
+    parent: dict[Value, tuple[Value, Storage]] = field(default_factory=dict)  # (root-ward value, relative)
+    storage: dict[Value, Storage] = field(default_factory=dict)
+    views: set[Node] = field(default_factory=set)
+
+
+def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Placement:
+    """Plan a selected graph: aliases, order, offsets."""
+    aliases = find_aliases(g, ctx)
+    program, roots = _program(g, aliases, scratch_bytes)
+    made = plan.make_plan(program)
+    nodes = {n.name: n for n in g.nodes}
+    order = tuple(nodes[str(k)] for k in made.order)
+    offset = {aliases.ids[v]: made.offset[v.name] for v in roots}
+    return Placement(
+        order=order,
+        storage=aliases.storage,
+        offset=offset,
+        buffers=_lifetimes(order, roots, aliases, offset),
+        views=frozenset(aliases.views),
+        scratch={nodes[str(k)]: at for k, at in made.scratch.items()},
+        arena=made.arena,
+        bound=made.bound,
+        order_optimal=made.order_optimal,
+    )
+
+
+# -- aliases ------------------------------------------------------------------------------------------
+def find_aliases(g: Graph, ctx: PassContext) -> _Aliases:
+    a = _Aliases()
+    exported = g.output_values
+    into = _concat_parts(g, exported)
+    into.update(_into_outputs(g, exported, into))
+    for v in g.inputs:
+        _own(a, v)
+    for node in g.nodes:
+        for v in node.outputs:
+            if v in into:
+                continue  # its place follows from a value that comes later
+            if v not in exported and len(node.outputs) == 1:
+                s = view_storage(node, a.storage)
+                if s is not None and all(accepts(u, v, s, ctx) for u in v.users):
+                    a.storage[v] = s
+                    a.views.add(node)
+                    ctx.reason(node, "plan", "a view: its elements stay where they are")
+                    continue
+            _own(a, v)
+            _settle(v, into, a)
+    for node in g.nodes:
+        if len(node.outputs) == 1 and node not in a.views and _nothing_moves(node, a.storage):
+            a.views.add(node)
+            ctx.reason(node, "plan", "its input was written into its output already")
+    return a
+
+
+def _own(a: _Aliases, v: Value) -> None:
+    a.ids[v] = len(a.ids)
+    a.storage[v] = dense(a.ids[v], v.type)
+
+
+def _settle(v: Value, into: dict[Value, tuple[Value, Storage]], a: _Aliases) -> None:
+    """Give a place to all values that are written into `v`."""
+    for inner, (outer, _) in into.items():
+        if outer is v and inner not in a.storage:
+            a.storage[inner] = _part_storage(inner, v, into[inner][1], a.storage[v])
+            _settle(inner, into, a)
+
+
+def _part_storage(inner: Value, outer: Value, relative: Storage, base: Storage) -> Storage:
+    """A part's storage: `relative` says offset per axis of the outer value (concat) or is a whole view."""
+    if relative.base == "whole":
+        return Storage(base.base, inner.dtype, base.offset, relative.strides)
+    return Storage(base.base, inner.dtype, base.offset + relative.offset * base.strides[relative.strides[0]], base.strides)
+
+
+def _concat_parts(g: Graph, exported: set[Value]) -> dict[Value, tuple[Value, Storage]]:
+    """Values that can be written straight into the Concat that reads them."""
+    out: dict[Value, tuple[Value, Storage]] = {}
+    for node in g.nodes:
+        if node.op != "Concat":
+            continue
+        v, axis, at = node.outputs[0], node.attrs["axis"] % node.outputs[0].type.rank, 0
+        for x in node.inputs:
+            assert x is not None
+            if x not in exported and x not in out and node.inputs.count(x) == 1 and _writes_strided(x, v):
+                out[x] = (v, Storage("part", x.dtype, at, (axis,)))
+            at += x.shape[axis]
+    return out
+
+
+def _writes_strided(x: Value, v: Value) -> bool:
+    """Whether x's producer can write with the strides of `v`, and every reader can read that."""
+    p = x.producer
+    if p is None or x.type.size == 0 or x.type.order != v.type.order or len(p.outputs) > 1:
+        return False
+    if any(u.op != "Concat" and _needs_dense(u, x) for u in x.users):
+        return False
+    if is_contraction(p):
+        return _channels_stay(p, x, v)
+    return _is_loops(p) and not getattr(opdef(root_of(p)), "view", False) and not _pure_load(p)
+
+
+def _channels_stay(p: Node, x: Value, v: Value) -> bool:
+    """A kernel writes runs of channels (or of a row): the fastest axis keeps stride 1."""
+    return not x.type.shape or x.type.order[-1] == v.type.order[-1]
+
+
+def _pure_load(p: Node) -> bool:
+    e = compose(p)[0](*index_vars(p.outputs[0].type))
+    return isinstance(e, Load)
+
+
+def _into_outputs(
+    g: Graph, exported: set[Value], into: dict[Value, tuple[Value, Storage]]
+) -> dict[Value, tuple[Value, Storage]]:
+    """Values that are only reshaped into an output: they live in the output's buffer."""
+    out: dict[Value, tuple[Value, Storage]] = {}
+    for node in g.nodes:
+        v = node.outputs[0]
+        if v not in exported or len(node.outputs) > 1 or not node.used:
+            continue
+        x = node.inputs[0]
+        if x is None or x.producer is None or x in exported or x in into or x.type.size != v.type.size:
+            continue
+        if not (_is_loops(x.producer) or is_contraction(x.producer)) or _pure_load(x.producer) if _is_loops(
+            x.producer
+        ) else False:
+            continue
+        trial = {x: dense(0, x.type)}
+        s = view_storage(node, trial) if len(node.used) == 1 else None
+        if s is not None and s.offset == 0 and is_dense(s, v.type):
+            out[x] = (v, Storage("whole", x.dtype, 0, x.type.strides))
+    return out
+
+
+def view_storage(node: Node, storage: Mapping[Value, Storage]) -> Storage | None:
+    """Storage of the node's result inside its input's memory, if the node only moves elements linearly."""
+    v = node.outputs[0]
+    if v.type.size == 0 or is_contraction(node) or not _is_loops(node):
+        return None
+    if getattr(opdef(node), "view", False) if node.op != "Fused" else False:
+        x = node.inputs[0]
+        if x is not None and x in storage and is_dense(storage[x], x.type) and v.type.layout is None:
+            s = storage[x]
+            return Storage(s.base, v.dtype, s.offset, v.type.strides)
+    if any(x.const is not None or x not in storage for x in node.used):
+        return None
+    if node.op == "Concat" or not _moves_only(node):
+        return None
+    at = index_vars(v.type)
+    e = flatten_loads(compose(node)[0](*at), lambda x: storage[x])
+    if not isinstance(e, Load) or e.dtype is not v.dtype:
+        return None
+    terms, const = linear(e.index[0])
+    if any(not isinstance(t, Var) for t in terms):
+        return None
+    strides = tuple(terms.get(i, 0) for i in at)
+    if any(s == 0 for s, d in zip(strides, v.shape) if d > 1):
+        return None  # an expansion: many elements at one place cannot be written, reading them is fine but rare
+    return Storage(storage[e.source].base, v.dtype, const, strides)
+
+
+def _moves_only(node: Node) -> bool:
+    nodes = node.body.nodes if node.body is not None else [node]
+    return all(n.op in ("Transpose", "Reshape", "Slice", "Copy", "DepthToSpace", "SpaceToDepth") for n in nodes)
+
+
+def _is_loops(node: Node) -> bool:
+    if is_contraction(node):
+        return False
+    d = opdef(root_of(node))
+    return node.op == "Fused" or (d.has_expr and not d.has_routine)
+
+
+def _needs_dense(u: Node, v: Value) -> bool:
+    return not is_contraction(u) and not _is_loops(u)
+
+
+def accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
+    """Whether reader `u` can read `v` with these strides without loss."""
+    if is_contraction(u):
+        return _kernel_accepts(u, v, s, ctx)
+    if not _is_loops(u):
+        return is_dense(s, v.type)
+    if getattr(opdef(u), "view", False) if u.op != "Fused" else False:
+        return is_dense(s, v.type) or True
+    fastest = min((abs(x) for x, d in zip(s.strides, v.shape) if d > 1), default=1)
+    return fastest == 1 or reads_per_element(root_or_self(u), _inner(u, v)) <= 1.01
+
+
+def root_or_self(u: Node) -> Node:
+    """The node of a group that reads from outside first (for counting reads)."""
+    return u if u.body is None else u.body.nodes[0]
+
+
+def _inner(u: Node, v: Value) -> Value:
+    if u.body is None:
+        return v
+    return dict(zip(u.inputs, u.body.inputs))[v]
+
+
+def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
+    c = parts(u)
+    if c.root.op == "MatMul":
+        unit = v.type.rank - 1
+        return s.strides[unit] == 1 or v.shape[unit] == 1 if v in (c.x, c.w) else s.strides[-1] in (0, 1)
+    if v is not c.x:
+        return s.strides[1] == 1 or v.shape[1] == 1
+    if family(c, ctx.target) == "nchw":
+        return s.strides[-1] == 1
+    return s.strides[1] == 1 or v.shape[1] == 1 or c.root.attrs.get("group", 1) == 1
+
+
+def _nothing_moves(node: Node, storage: Mapping[Value, Storage]) -> bool:
+    """Every element's address in is its address out: the work is done already."""
+    if is_contraction(node) or not _is_loops(node) or not all(x in storage for x in node.used):
+        return False
+    v = node.outputs[0]
+    if v.type.size == 0 or len(node.outputs) > 1:
+        return False
+    if node.op == "Concat":
+        return _concat_done(node, storage)
+    x = node.inputs[0]
+    if x is None or storage[x].base != storage[v].base or not (_moves_only(node)):
+        return False
+    s = view_storage(node, {k: storage[k] for k in node.used})
+    return s is not None and s.offset == storage[v].offset and all(
+        a == b for a, b, d in zip(s.strides, storage[v].strides, v.shape) if d > 1
+    )
+
+
+def _concat_done(node: Node, storage: Mapping[Value, Storage]) -> bool:
+    return all(part_done(node, k, storage) for k in range(len(node.inputs)))
+
+
+def part_done(node: Node, k: int, storage: Mapping[Value, Storage]) -> bool:
+    """Whether input `k` of a Concat already lies in its place of the output."""
+    v = node.outputs[0]
+    axis = node.attrs["axis"] % v.type.rank
+    x = node.inputs[k]
+    assert x is not None
+    at = sum(y.shape[axis] for y in node.inputs[:k] if y is not None)
+    if x not in storage or storage[x].base != storage[v].base:
+        return False
+    want = storage[v]
+    return storage[x].offset == want.offset + at * want.strides[axis] and all(
+        a == b for a, b, d in zip(storage[x].strides, want.strides, x.shape) if d > 1
+    )
+
+
+# -- order and offsets -----------------------------------------------------------------------------------
+def _program(
+    g: Graph, a: _Aliases, scratch: Mapping[Node, int]
+) -> tuple[plan.Program, list[Value]]:
+    """The planner's view: one value per buffer, one step per node that does work or defines a view."""
+    root_of_id = {i: v for v, i in a.ids.items()}
+
+    def root(v: Value) -> Value:
+        return root_of_id[int(a.storage[v].base)]
+
+    exported = g.output_values
+    first_writer: dict[Value, Node] = {}
+    steps: list[plan.Step] = []
+    for node in g.nodes:
+        defines, after = [], []
+        for v in node.outputs:
+            r = root(v)
+            if r.producer is None or node in a.views:
+                continue
+            if r in first_writer:
+                after.append(first_writer[r].name)
+            else:
+                first_writer[r] = node
+                defines.append(r.name)
+        uses = [root(v).name for v in node.used if v.const is None]
+        # a writer of a part, and a view, keeps the buffer alive; a view also waits for what it shows
+        uses += [root(v).name for v in node.outputs if root(v).name not in defines]
+        after += _view_sources(node, a, root)
+        steps.append(plan.Step(node.name, tuple(defines), tuple(dict.fromkeys(uses)), scratch.get(node, 0),
+                               tuple(dict.fromkeys(after + _producers(node)))))
+    values = []
+    for v in a.ids:
+        pinned = v.producer is None or v in exported
+        values.append(plan.Value(v.name, v.type.bytes, plan.natural_align(v.type.bytes), pinned, v in exported))
+    return plan.Program(tuple(values), tuple(steps), tuple(_in_place(g, a))), list(a.ids)
+
+
+def _producers(node: Node) -> list[str]:
+    """Data dependences by node: through shared buffers the planner would not see them."""
+    return [v.producer.name for v in node.used if v.producer is not None]
+
+
+def _view_sources(node: Node, a: _Aliases, root: object) -> list[str]:
+    return []
+
+
+def _in_place(g: Graph, a: _Aliases) -> list[plan.InPlace]:
+    """Nodes that may write their result over an input of the same place and size."""
+    out = []
+    for node in g.nodes:
+        if node in a.views or len(node.outputs) != 1:
+            continue
+        v = node.outputs[0]
+        if v not in a.ids or v.type.size == 0:
+            continue
+        for x in dict.fromkeys(node.used):
+            if x in a.ids and x.producer is not None and x.type.bytes == v.type.bytes and overwrites(node, x, v):
+                out.append(plan.InPlace(node.name, x.name, v.name))
+    return out
+
+
+def overwrites(node: Node, x: Value, v: Value) -> bool:
+    """Whether every element of `x` is read only where, and before, the same place of `v` is written."""
+    if is_contraction(node):
+        c = parts(node)
+        return x in c.others and x not in (c.x, c.w) and x.type.strides == v.type.strides and x.shape == v.shape
+    if not _is_loops(node) or node.op == "Concat" or x.type.dtype.size != v.type.dtype.size:
+        return False
+    at = index_vars(v.type)
+    e = flatten_loads(compose(node)[0](*at), lambda y: dense(0 if y.const is None else "c", y.type))
+    store = dense(0, v.type).address(at)
+    loads = [y for y in walk(e) if isinstance(y, Load) and y.source is _source_in(node, x)]
+    return bool(loads) and all(y.index[0] == store and not (free_vars(y) - free_vars(store)) for y in loads)
+
+
+def _source_in(node: Node, x: Value) -> Value:
+    return x
+
+
+def _lifetimes(
+    order: tuple[Node, ...], roots: list[Value], a: _Aliases, offset: Mapping[int, int]
+) -> tuple[tuple[Value, int, int, int], ...]:
+    """For the report: when each buffer is first and last touched."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, node in enumerate(order):
+        for v in [*node.used, *node.outputs]:
+            if v in a.storage and isinstance(a.storage[v].base, int):
+                b = int(a.storage[v].base)
+                first.setdefault(b, k)
+                last[b] = k
+    return tuple((v, offset[a.ids[v]], first.get(a.ids[v], 0), last.get(a.ids[v], 0)) for v in roots)

@@ -1,0 +1,118 @@
+"""How scalar functions are spelled in C: the one table between expressions and `mb/*.h`.
+
+Two spellings: inside loops, where clang vectorizes plain C (operators, `?:`), and inside epilogues of
+contractions, where one text serves vectors and single elements through overloaded `mb_*` functions.
+"""
+
+from __future__ import annotations
+
+import math
+
+from monobloc.errors import UnsupportedError
+from monobloc.ir.types import DType
+
+ARITH = {"add": "+", "sub": "-", "mul": "*"}
+COMPARE = {"lt": "<", "le": "<=", "eq": "=="}
+LOGIC = {"land": "&", "lor": "|", "lxor": "^"}
+BITS = {"band": "&", "bor": "|", "bxor": "^"}
+
+# functions of mb/math.h and mb/base.h by name, for float and double
+FLOAT_FNS = frozenset(
+    "abs neg sign floor ceil round sqrt reciprocal exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf sigmoid softplus softsign mish relu max min pow fmod mod expm1 log1p gelu gelu_tanh silu rsqrt "
+    "isnan clip_lo clip_hi trunc".split()
+)
+INT_FNS = frozenset("abs neg sign relu max min div imod irem ipow shl shr bnot clip_lo clip_hi".split())
+INDEX_FNS = {"floordiv": "mb_floordiv", "floormod": "mb_floormod", "imin": "mb_min_long", "imax": "mb_max_long"}
+
+
+def compute_type(d: DType) -> DType:
+    """The type arithmetic is done in: half floats compute as float."""
+    return DType.F32 if d in (DType.F16, DType.BF16) else d
+
+
+def literal(value: float | int | bool, d: DType) -> str:
+    """A C literal that reads back exactly."""
+    if d.is_float:
+        v = float(value)
+        if math.isnan(v):
+            return "__builtin_nanf(\"\")" if d is not DType.F64 else "__builtin_nan(\"\")"
+        if math.isinf(v):
+            text = "__builtin_inff()" if d is not DType.F64 else "__builtin_inf()"
+            return text if v > 0 else f"(-{text})"
+        text = v.hex() if abs(v) < 1e-4 or abs(v) >= 1e7 or not _short(v) else repr(v)
+        text = f"({text})" if text.startswith("-") else text
+        return text if d is DType.F64 else (text[:-1] + "f)" if text.endswith(")") else text + "f")
+    if d is DType.BOOL:
+        return "1" if value else "0"
+    v = int(value)
+    if v == -(1 << 63):
+        return "(-9223372036854775807L - 1)"
+    if d in (DType.I64, DType.U64):
+        return f"{v}L" if v >= 0 else f"({v}L)" if v < 1 << 63 else f"{v}UL"
+    return str(v) if v >= 0 else f"({v})"
+
+
+def _short(v: float) -> bool:
+    return len(repr(v)) <= 9
+
+
+def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
+    """C text of a scalar function inside a loop."""
+    kind = compute_type(kinds[0])
+    if fn in ARITH and len(args) == 2:
+        text = f"({args[0]} {ARITH[fn]} {args[1]})"
+        return text if kind.is_float or kind.size >= 4 else f"({kind.c}){text}"
+    if fn in COMPARE:
+        return f"({args[0]} {COMPARE[fn]} {args[1]})"
+    if fn in LOGIC:
+        return f"({args[0]} {LOGIC[fn]} {args[1]})"
+    if fn in BITS:
+        return f"({kind.c})({args[0]} {BITS[fn]} {args[1]})"
+    if fn == "lnot":
+        return f"(!{args[0]})"
+    if fn == "select":
+        return f"({args[0]} ? {args[1]} : {args[2]})"
+    if fn == "cast":
+        return _cast(args[0], kind, compute_type(result), result)
+    if fn == "div" and kind.is_float:
+        return f"({args[0]} / {args[1]})"
+    if fn in INDEX_FNS:
+        return f"{INDEX_FNS[fn]}({', '.join(args)})"
+    if fn == "index":
+        return f"mb_index({args[0]}, {args[1]}, &bad)"
+    if fn in (FLOAT_FNS if kind.is_float else INT_FNS):
+        return f"mb_{fn}({', '.join(args)})"
+    raise UnsupportedError(f"no C function `{fn}` for {kind.value}")
+
+
+def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
+    if result is DType.BOOL:
+        return f"({x} != 0)"
+    if source.is_float and result.is_int:
+        return f"mb_to_{result.value}({x})"
+    text = f"({compute.c}){x}"
+    # a half float is rounded here even when the result is used as float at once
+    return f"((float)({result.c}){x})" if compute is not result else f"({text})"
+
+
+NEUTRAL = {"sum": 0, "prod": 1, "and": True, "or": False}
+
+
+def neutral(kind: str, d: DType) -> str:
+    """The value a fold starts from."""
+    if kind in NEUTRAL:
+        return literal(NEUTRAL[kind], d)
+    if d.is_float:
+        return literal(math.inf if kind == "min" else -math.inf, d)
+    if d is DType.BOOL:
+        return "1" if kind == "min" else "0"
+    bits = d.size * 8
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if d.is_signed else (0, (1 << bits) - 1)
+    return literal(high if kind == "min" else low, d)
+
+
+def combine(kind: str, a: str, b: str) -> str:
+    """One step of a fold."""
+    op = {"sum": "+", "prod": "*", "and": "&", "or": "|"}.get(kind)
+    return f"{a} {op} {b}" if op else f"mb_{kind}({a}, {b})"

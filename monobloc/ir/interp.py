@@ -1,0 +1,42 @@
+"""The meaning of a graph: runs it with numpy through the operators' references. Oracle of every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from monobloc.ir.graph import Graph, Node, Value
+
+
+def interpret(g: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs by exported name; `feeds` by the inputs' original names."""
+    env: dict[Value, np.ndarray] = {}
+    for v in g.inputs:
+        x = np.asarray(feeds[v.origin or v.name])
+        assert x.shape == v.shape and x.dtype == v.dtype.numpy, f"{v}: got {x.dtype}{list(x.shape)}"
+        env[v] = x
+    with np.errstate(all="ignore"):
+        for node in g.nodes:
+            for v, y in zip(node.outputs, run_node(node, env), strict=True):
+                env[v] = y
+    return {name: _get(env, v) for name, v in g.outputs}
+
+
+def _get(env: dict[Value, np.ndarray], v: Value) -> np.ndarray:
+    return v.const.array if v.const is not None else env[v]
+
+
+def run_node(node: Node, env: dict[Value, np.ndarray]) -> list[np.ndarray]:
+    """One node's outputs, cast to the declared types."""
+    from monobloc.ops import opdef
+
+    xs = [None if v is None else _get(env, v) for v in node.inputs]
+    if node.body is not None:
+        inner = dict(zip(node.body.inputs, xs, strict=True))
+        for n in node.body.nodes:
+            inner.update(zip(n.outputs, run_node(n, inner), strict=True))  # type: ignore[arg-type]
+        ys = [_get(inner, v) for _, v in node.body.outputs]  # type: ignore[arg-type]
+    else:
+        ys = opdef(node).run(node.attrs, xs, len(node.outputs))
+    return [np.asarray(y).astype(v.dtype.numpy, copy=False).reshape(v.shape) for y, v in zip(ys, node.outputs)]

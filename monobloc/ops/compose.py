@@ -1,0 +1,57 @@
+"""Composition: the function of a node's, or a whole group's, outputs in terms of loads of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from monobloc.ir.expr import I64, Expr, Fn, Load, Num, Var
+from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import opdef
+
+
+def reader(v: Value) -> Fn:
+    """Function from an index to the element of a value in memory (constants of one element inline)."""
+    if v.const is not None and v.type.size == 1:
+        x = v.const.array.reshape(-1)[0]
+        num = Num(x.item() if v.dtype is not DType.BF16 else float(x), v.dtype)
+        return lambda *_: num
+    return lambda *i: Load(v, tuple(i), v.dtype)
+
+
+def memoized(f: Fn) -> Fn:
+    """Equal indices give the same object: shared reductions are recognised by identity."""
+    table: dict[tuple[Expr, ...], Expr] = {}
+
+    def at(*i: Expr) -> Expr:
+        if i not in table:
+            table[i] = f(*i)
+        return table[i]
+
+    return at
+
+
+def node_functions(node: Node, fn_of: Callable[[Value], Fn]) -> list[Fn]:
+    """The functions of a node's outputs, given those of its inputs."""
+    out = opdef(node).expr(node, *[None if v is None else fn_of(v) for v in node.inputs])
+    return [memoized(f) for f in (out if isinstance(out, list) else [out])]
+
+
+def compose(node: Node) -> list[Fn]:
+    """Output functions of a node or a fused group, in terms of Loads of the node's inputs."""
+    if node.op != "Fused":
+        return node_functions(node, reader)
+    body: Graph = node.attrs["body"]
+    env: dict[Value, Fn] = {}
+    for inner, outer in zip(body.inputs, node.inputs, strict=True):
+        assert outer is not None
+        env[inner] = reader(outer)
+    for n in body.nodes:
+        for v, f in zip(n.outputs, node_functions(n, lambda v: env.get(v) or reader(v)), strict=True):
+            env[v] = f
+    return [env.get(v) or reader(v) for _, v in body.outputs]
+
+
+def index_vars(t: TensorType) -> tuple[Expr, ...]:
+    """One index per axis; axes of one element are the literal 0."""
+    return tuple(Num(0, I64) if d == 1 else Var(f"i{k}", d) for k, d in enumerate(t.shape))

@@ -1,0 +1,95 @@
+"""Graph rewriting: Pass, the PIPELINE, and the runner that verifies, dumps and times every step.
+
+A pass is a class with a name and `run(graph, ctx) -> bool` (True: it changed something). The order is
+a decision to review, so it stands here as a list; everything else about a pass is in its own file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from monobloc.errors import InternalError, MonoblocError
+from monobloc.ir.graph import Graph, Node
+from monobloc.ir.text import print_graph
+from monobloc.ir.verify import verify
+from monobloc.targets import Target
+
+
+@dataclass
+class PassContext:
+    """What passes may know and where they say why they did what they did."""
+
+    target: Target
+    numerics: str = "default"
+    threads: int = 1
+    optimize: str = "speed"
+    why: list[tuple[str, str, str]] = field(default_factory=list)  # (node name, pass, reason)
+    times: list[tuple[str, float, bool]] = field(default_factory=list)  # (pass, seconds, changed)
+
+    def reason(self, node: Node | str, by: str, text: str) -> None:
+        self.why.append((node if isinstance(node, str) else node.name, by, text))
+
+
+class Pass(Protocol):
+    name: str
+
+    def run(self, g: Graph, ctx: PassContext) -> bool: ...
+
+
+def pipeline() -> list[Pass]:
+    """The passes in order. Each line is one idea and one file."""
+    from monobloc.passes import canonicalize, cse, dce, fold, fuse, layout, outputs, patterns, select
+
+    return [
+        canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
+        patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
+        fold.Fold(),  # constants meet: BatchNorm into weights, scales into scales
+        cse.Cse(),  # equal nodes are one
+        dce.Dce(),  # what nobody reads goes
+        outputs.Outputs(),  # every exported tensor is made by a node of its own
+        # -- below this line nodes are groups: one group becomes one loop nest or one kernel call
+        fuse.Fuse(),
+        layout.LayoutPass(),  # who wants channels last; the fewest conversions
+        dce.Dce(),
+        select.Select(),  # a kernel, its tiles and packed weights for every contraction
+        # -- below this line nothing changes but order and places: see place.py
+    ]
+
+
+def run_passes(
+    g: Graph,
+    ctx: PassContext,
+    passes: Sequence[Pass] | None = None,
+    dump: Callable[[str, str], None] | None = None,
+    check: bool = True,
+) -> None:
+    """Run passes in order; after each one verify, time, and dump when it changed something."""
+    if dump:
+        dump("00.import", print_graph(g))
+    for k, p in enumerate(pipeline() if passes is None else passes, 1):
+        start = time.perf_counter()
+        try:
+            changed = p.run(g, ctx)
+            if check:
+                verify(g)
+        except MonoblocError:
+            raise
+        except Exception as e:  # a bug of ours: say where
+            raise InternalError(f"pass `{p.name}` failed on graph `{g.name}`: {type(e).__name__}: {e}") from e
+        ctx.times.append((p.name, time.perf_counter() - start, changed))
+        if dump and changed:
+            dump(f"{k:02}.{p.name}", print_graph(g))
+
+
+def dump_to(folder: Path) -> Callable[[str, str], None]:
+    """A `dump` that writes `NN.pass.mb` files."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(stem: str, text: str) -> None:
+        (folder / f"{stem}.mb").write_text(text + "\n", encoding="utf-8")
+
+    return write

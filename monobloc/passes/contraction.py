@@ -1,0 +1,72 @@
+"""What a contraction is and how its parts are found: shared by fusion, layout, selection and codegen.
+
+A contraction is a MatMul, Conv or ConvTranspose in f32 that a register-tiled kernel computes; alone
+or as the first node of a `Fused` group, whose other nodes are the epilogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import DType
+
+KERNEL_OPS = ("MatMul", "Conv")
+MAX_BATCH_AXES = 4
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The parts of a contraction node or group."""
+
+    node: Node  # what stands in the graph
+    root: Node  # the MatMul or Conv itself
+    x: Value
+    w: Value
+    out: Value
+    others: tuple[Value, ...]  # what the epilogue reads besides
+
+
+def root_of(n: Node) -> Node:
+    """The first node of a group, or the node itself."""
+    return n.body.nodes[0] if n.op == "Fused" and n.body is not None else n
+
+
+def is_contraction(n: Node) -> bool:
+    """Whether a kernel family computes this node (or the root of this group)."""
+    r = root_of(n)
+    if r.op not in KERNEL_OPS or any(v.dtype is not DType.F32 for v in r.used) or r.outputs[0].type.size == 0:
+        return False
+    if any(v.type.size == 0 for v in r.used):
+        return False
+    if r.op == "MatMul":
+        return all(v.type.rank >= 2 for v in r.used)
+    return conv_is_kernel(r)
+
+
+def conv_is_kernel(r: Node) -> bool:
+    """Constant weights, one or two spatial axes; other convolutions are loops."""
+    x, w = r.inputs[0], r.inputs[1]
+    assert x is not None and w is not None
+    return x.type.rank in (3, 4) and _constant(w)
+
+
+def _constant(w: Value) -> bool:
+    """Constant in the graph; inside a group the weights are an input, judged by the group's value."""
+    return w.const is not None or w.producer is None
+
+
+def parts(n: Node) -> Contraction:
+    """The parts in terms of the outer graph's values."""
+    r = root_of(n)
+    if n.op != "Fused":
+        x, w = r.inputs
+        assert x is not None and w is not None
+        return Contraction(n, r, x, w, n.outputs[0], ())
+    assert n.body is not None
+    outer = dict(zip(n.body.inputs, n.inputs, strict=True))
+    x, w = (outer[v] for v in r.inputs if v is not None)
+    assert x is not None and w is not None
+    seen = dict.fromkeys(v for m in n.body.nodes[1:] for v in m.used if v in outer)
+    others = tuple(o for v in seen if (o := outer[v]) is not None)
+    return Contraction(n, r, x, w, n.outputs[0], others)

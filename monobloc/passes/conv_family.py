@@ -1,0 +1,35 @@
+"""Which kernel family computes a convolution, and how it wants its input to lie.
+
+    nhwc   implicit GEMM, vectors of output channels (mb/conv.h)
+    dw     depthwise, vectors of channels (mb/dwconv.h)
+    nchw   few output channels, vectors of pixels of a row (mb/conv_nchw.h)
+"""
+
+from __future__ import annotations
+
+from monobloc.passes.contraction import Contraction
+from monobloc.targets import Target
+
+NCHW_KERNEL = False  # until csrc/include/mb/conv_nchw.h is there
+
+
+def family(c: Contraction, target: Target) -> str:
+    """The family of a Conv group."""
+    channels, group = c.x.shape[1], c.root.attrs.get("group", 1)
+    out_channels = c.out.shape[1]
+    if group > 1 and group == channels and out_channels == channels:
+        return "dw"
+    if NCHW_KERNEL and group == 1 and out_channels < target.lanes and c.out.shape[-1] >= 2 * target.lanes:
+        return "nchw"
+    return "nhwc"
+
+
+def input_layouts(c: Contraction, target: Target) -> list[tuple[int, ...] | None]:
+    """Layouts the family reads, best first."""
+    last = (0, *range(2, c.x.type.rank), 1)
+    kind = family(c, target)
+    if kind == "nchw":
+        return [None]
+    if kind == "nhwc" and c.root.attrs.get("group", 1) == 1:
+        return [last, None]  # its copy into scratch transposes on the way
+    return [last]

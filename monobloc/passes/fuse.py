@@ -1,0 +1,249 @@
+"""Grouping: which nodes become one loop nest, or one kernel call with its epilogue.
+
+Two steps. First every contraction takes the chain of elementwise nodes that follow it, as far as
+each is the only reader of the one before: they run on the accumulators and cost no memory traffic.
+Then every remaining tensor expression is taken into its only reader, when reading it there does not
+compute anything expensive twice. A group has one result, so groups never form cycles.
+
+After this pass every node is a contraction, a routine, a view, an expression, or a `Fused` group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from monobloc.ir.expr import Expr, Load, Op, Reduce, children, free_vars, walk
+from monobloc.ir.functions import EXPENSIVE_FNS, VECTOR_FNS
+from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.types import DType
+from monobloc.ops import opdef
+from monobloc.ops.compose import compose, index_vars, node_functions, reader
+from monobloc.passes import PassContext
+from monobloc.passes.contraction import is_contraction
+from monobloc.passes.rewrite import only_use
+
+MAX_GROUP = 48
+CHEAP_OPS = 6
+
+
+class Fuse:
+    name = "fuse"
+
+    def run(self, g: Graph, ctx: PassContext) -> bool:
+        groups = Groups(g)
+        for node in reversed(g.nodes):
+            if is_contraction(node):
+                groups.take_epilogue(node, ctx)
+        for node in g.nodes:
+            groups.take_producers(node, ctx)
+        return groups.build()
+
+
+class Groups:
+    """Which group each node is in; a group is a list of nodes with the result last."""
+
+    def __init__(self, g: Graph) -> None:
+        self.g = g
+        self.of: dict[Node, list[Node]] = {n: [n] for n in g.nodes}
+        self.position = {n: k for k, n in enumerate(g.nodes)}
+
+    # -- contraction and epilogue --
+    def take_epilogue(self, root: Node, ctx: PassContext) -> None:
+        group, v = self.of[root], root.outputs[0]
+        while only_use(self.g, v) and len(group) < MAX_GROUP:
+            user = v.users[0]
+            why = epilogue_obstacle(user, v)
+            if why or len(self.of[user]) > 1 or user in group:
+                ctx.reason(root, "fuse", f"the epilogue ends before {user}: {why or 'it belongs to another group'}")
+                break
+            group.append(user)
+            self.of[user] = group
+            ctx.reason(user, "fuse", f"runs in the epilogue of '{root.name}'")
+            v = user.outputs[0]
+
+    # -- loops --
+    def take_producers(self, node: Node, ctx: PassContext) -> None:
+        """Merge the groups of `node`'s producers into its own where that is no loss."""
+        if not fusible(node) or is_contraction(self.of[node][0]):
+            return
+        for v in list(dict.fromkeys(node.used)):
+            p = v.producer
+            if p is None or not fusible(p) or is_contraction(self.of[p][0]) or self.of[p] is self.of[node]:
+                continue
+            why = self._obstacle(p, node, v)
+            if why:
+                ctx.reason(p, "fuse", f"not fused into '{node.name}': {why}")
+                continue
+            merged = self.of[p] + self.of[node]
+            for n in merged:
+                self.of[n] = merged
+            ctx.reason(p, "fuse", f"fused into '{node.name}'")
+
+    def _obstacle(self, p: Node, node: Node, v: Value) -> str:
+        if not only_use(self.g, v):
+            return f"its result is read {self.g.uses(v)} times"
+        if len(self.of[p]) + len(self.of[node]) > MAX_GROUP:
+            return "the group would be too large"
+        reads = reads_per_element(node, v)
+        cost = costs([n for n in self.of[p] if n is not node])
+        if has_fold(self.of[p]) and not hoistable(node, v):
+            return "a reduction would be computed again for every element"
+        if reads > 1.01 and (cost is None or cost * (reads - 1) > CHEAP_OPS * 2):
+            return f"every element would be computed {reads:.3g} times"
+        if not clean_addresses(p, node, v):
+            return "addresses would need divisions"
+        return ""
+
+    # -- result --
+    def build(self) -> bool:
+        """Replace every group of several nodes by one `Fused` node."""
+        seen: set[int] = set()
+        changed = False
+        for node in list(self.g.nodes):
+            group = self.of[node]
+            if len(group) == 1 or id(group) in seen:
+                continue
+            seen.add(id(group))
+            fuse_group(self.g, sorted(group, key=self.position.__getitem__))
+            changed = True
+        if changed:
+            self.g.sort()
+        return changed
+
+
+def fuse_group(g: Graph, nodes: Sequence[Node]) -> Node:
+    """One `Fused` node in place of `nodes` (in order, the result last)."""
+    inside = set(nodes)
+    body = Graph(nodes[-1].name)
+    env: dict[Value, Value] = {}
+    outer: list[Value] = []
+
+    def inner(v: Value | None) -> Value | None:
+        if v is None:
+            return None
+        if v not in env:
+            if v.const is not None and v.type.size == 1:
+                env[v] = body.const_value(v.name, v.type, v.const)
+            else:
+                env[v] = body.add_input(v.name, v.type)
+                outer.append(v)
+        return env[v]
+
+    for n in nodes:
+        made = body.make(n.op, [inner(v) for v in n.inputs], [v.type for v in n.outputs], n.attrs,
+                         name=n.name, out_names=[v.name for v in n.outputs], locs=n.locs)
+        env.update(zip(n.outputs, made.outputs, strict=True))
+    result = nodes[-1].outputs[0]
+    body.outputs = [("out", env[result])]
+    locs = tuple(dict.fromkeys(loc for n in nodes for loc in n.locs))
+    root = nodes[0] if is_contraction(nodes[0]) else nodes[-1]
+    name = root.name
+    g.release(nodes)
+    fused = g.make("Fused", outer, [result.type], {"body": body}, name=name, locs=locs,
+                   out_names=[result.name], before=nodes[-1])
+    fused.outputs[0].origin = result.origin
+    g.replace(result, fused.outputs[0])
+    g.remove_all(inside)
+    return fused
+
+
+# -- what may be fused --------------------------------------------------------------------------------
+def fusible(n: Node) -> bool:
+    """Whether a node is a tensor expression of one result (not a part-wise one like Concat)."""
+    d = opdef(n)
+    return d.has_expr and not d.has_routine and len(n.outputs) == 1 and not getattr(d, "parts", None)
+
+
+def epilogue_obstacle(n: Node, v: Value) -> str:
+    """Why an elementwise node cannot run on the accumulators that hold `v`; empty if it can."""
+    d = opdef(n)
+    if not d.elementwise:
+        return "it is not elementwise"
+    if n.outputs[0].type != v.type or v.dtype is not DType.F32:
+        return "its shape or type differs"
+    if any(x.dtype is not DType.F32 for x in n.used):
+        return "it mixes types"
+    if any(not epilogue_readable(x, v) for x in n.used if x is not v):
+        return "an operand is not laid along the channels"
+    fns = expression_fns(n)
+    if not fns <= VECTOR_FNS:
+        return f"no vector form of {', '.join(sorted(fns - VECTOR_FNS))}"
+    return ""
+
+
+def epilogue_readable(x: Value, v: Value) -> bool:
+    """An operand is a number, one value per channel or per row, or a tensor of the same shape."""
+    return x.type.size == 1 or x.type.rank <= v.type.rank
+
+
+def expression_fns(n: Node) -> set[str]:
+    e = _element(n)
+    return {x.fn for x in walk(e) if isinstance(x, Op) and x.dtype is not DType.I64}
+
+
+def _element(n: Node) -> Expr:
+    return compose(n)[0](*index_vars(n.outputs[0].type))
+
+
+def has_fold(nodes: Sequence[Node]) -> bool:
+    return any(isinstance(x, Reduce) for n in nodes for x in walk(_element(n)))
+
+
+def costs(nodes: Sequence[Node]) -> int | None:
+    """Scalar operations per element; None when one of them is expensive."""
+    total = 0
+    for n in nodes:
+        for x in walk(_element(n)):
+            if isinstance(x, Op) and x.dtype is not DType.I64:
+                if x.fn in EXPENSIVE_FNS:
+                    return None
+                total += 1
+    return total
+
+
+def reads_per_element(n: Node, v: Value) -> float:
+    """How often, on average, one element of `v` is read to compute all of `n`'s output."""
+    if v.type.size == 0:
+        return 0
+    e = _element(n)
+    loops = {x: x.extent for x in free_vars(e)}
+    total = _count_reads(e, v, 1, loops, n.outputs[0].type.size)
+    return total / v.type.size
+
+
+def _count_reads(e: Expr, v: Value, folded: int, loops: dict[Expr, int], whole: int) -> float:
+    """Loads of `v` under `e`, each weighed by the loops round it."""
+    if isinstance(e, Load):
+        here = float(whole * folded) if e.source is v else 0.0
+        return here + sum(_count_reads(c, v, folded, loops, whole) for c in e.index)
+    if isinstance(e, Reduce):
+        size = folded * math.prod(x.extent for x in e.vars)
+        # a fold that depends on fewer loop indices is computed once per value of those
+        needed = math.prod(loops[x] for x in free_vars(e) if x in loops)
+        return sum(_count_reads(c, v, size, loops, min(whole, needed)) for c in children(e))
+    return sum(_count_reads(c, v, folded, loops, whole) for c in children(e))
+
+
+def hoistable(n: Node, v: Value) -> bool:
+    """Whether elements of `v` are read once, or repeatedly only along trailing axes."""
+    if not opdef(n).elementwise:
+        return False
+    out = n.outputs[0].shape
+    mine = (1,) * (len(out) - v.type.rank) + v.shape
+    differ = [k for k, (a, b) in enumerate(zip(mine, out)) if a != b]
+    return not differ or all(d == 1 for d in mine[differ[0] :])
+
+
+def clean_addresses(p: Node, node: Node, v: Value) -> bool:
+    """Whether composing two nodes leaves no division in an address that was not there before."""
+    if opdef(node).elementwise and node.outputs[0].shape == v.shape:
+        return True
+    e = _composed(p, node, v)
+    return not any(isinstance(x, Op) and x.fn in ("floordiv", "floormod") for x in walk(e))
+
+
+def _composed(p: Node, node: Node, v: Value) -> Expr:
+    inner = node_functions(p, reader)[0]
+    f = node_functions(node, lambda x: inner if x is v else reader(x))[0]
+    return f(*index_vars(node.outputs[0].type))

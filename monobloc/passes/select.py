@@ -1,0 +1,143 @@
+"""A kernel for every contraction: its family, its tiles for this shape and machine, its packed weights.
+
+The node gets `kernel` (family), `tiles` (what the descriptor fixes beyond shapes and strides) and
+`scratch` (floats per thread); its constant weights become a packed constant. Strides are filled in by
+the code generator, when places are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from monobloc.codegen import packing, tiles
+from monobloc.ir.graph import Const, Graph, Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.passes import PassContext
+from monobloc.passes.contraction import Contraction, is_contraction, parts
+from monobloc.passes.conv_family import family
+from monobloc.targets import Target
+
+
+class Select:
+    name = "select"
+
+    def run(self, g: Graph, ctx: PassContext) -> bool:
+        packed: dict[tuple[str, str], Value] = {}
+        changed = False
+        for node in g.nodes:
+            if not is_contraction(node) or "kernel" in node.attrs:
+                continue
+            c = parts(node)
+            pick = select_matmul if c.root.op == "MatMul" else select_conv
+            pick(g, c, ctx, packed)
+            ctx.reason(node, self.name, f"kernel {node.attrs['kernel']} with {dict(node.attrs['tiles'])}")
+            changed = True
+        return changed
+
+
+def caches(t: Target) -> tiles.Caches:
+    return tiles.Caches(t.l1_bytes, t.l2_bytes)
+
+
+# -- MatMul -------------------------------------------------------------------------------------------
+def collapsed_rows(c: Contraction) -> int:
+    """Rows of one product: all leading axes of x when the weights are one matrix, else its own rows."""
+    if all(d == 1 for d in c.w.shape[:-2]):
+        return c.x.type.size // c.x.shape[-1]
+    return c.x.shape[-2]
+
+
+def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[str, str], Value]) -> None:
+    t = ctx.target
+    m, k, n = collapsed_rows(c), c.x.shape[-1], c.w.shape[-1]
+    constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2])
+    chosen = tiles.gemm_tiles(m, n, k, t.f32_lanes, t.vector_registers, caches(t), packed=constant)
+    set_kernel(c.node, "gemm", chosen, 0)
+    c.node.attrs["packed"] = constant
+    if constant:
+        nv = chosen["nv"]
+        pack(g, c, f"gemm.{nv}.{t.f32_lanes}", packed,
+             lambda w: packing.pack_gemm_b(w.reshape(k, n), nv, t.f32_lanes))
+
+
+# -- Conv ---------------------------------------------------------------------------------------------
+def conv_geometry(c: Contraction) -> dict[str, Any]:
+    """Shapes and attributes with two spatial axes: one-dimensional convolutions have height 1."""
+    a = c.root.attrs
+    x, w, y = c.x.shape, c.root.inputs[1].shape, c.out.shape  # type: ignore[union-attr]
+    pads, two = list(a["pads"]), len(x) == 4
+
+    def pair(v: Any, fill: int) -> tuple[int, int]:
+        return (int(v[0]), int(v[1])) if two else (fill, int(v[0]))
+
+    return {
+        "x": (x[0], x[2] if two else 1, x[-1], x[1]),
+        "out": (y[2] if two else 1, y[-1]),
+        "oc": y[1],
+        "kernel": (w[2] if two else 1, w[-1]),
+        "strides": pair(a["strides"], 1),
+        "dilations": pair(a["dilations"], 1),
+        "pads": pair(pads, 0),
+        "groups": a.get("group", 1),
+    }
+
+
+def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[str, str], Value]) -> None:
+    t, geo = ctx.target, conv_geometry(c)
+    kind = family(c, t)
+    if kind == "dw":
+        keys = ("xb1", "n1", "xb2", "n2", "split")
+        desc = tiles.dwconv_desc(geo["x"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
+                                 strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"])
+        set_kernel(c.node, "dwconv", {k: desc[k] for k in keys}, 0)
+        pack(g, c, "dw", packed, lambda w: packing.pack_dwconv_w(_four(w)))
+        return
+    desc = conv_descriptor(c, t, x_channel_stride(c))
+    set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
+    c.node.attrs["copies"] = bool(desc["copy"])
+    nv, groups = desc["nv"], geo["groups"]
+    pack(g, c, f"conv.{groups}.{nv}.{t.f32_lanes}", packed,
+         lambda w: packing.pack_conv_w(_four(w), groups, nv, t.f32_lanes))
+
+
+def _four(w: np.ndarray) -> np.ndarray:
+    return w if w.ndim == 4 else w[:, :, None, :]
+
+
+def x_channel_stride(c: Contraction) -> int:
+    return c.x.type.strides[1] if c.x.shape[1] > 1 else 1
+
+
+def conv_descriptor(c: Contraction, t: Target, channel_stride: int, **strides: Any) -> dict[str, int]:
+    """`mb_conv` of a group; only the channel stride of x matters for the choice of tiles."""
+    geo = conv_geometry(c)
+    if "x_strides" not in strides:
+        n, h, w, ch = geo["x"]
+        strides["x_strides"] = (h * w * ch, w * ch, ch, channel_stride)
+    return tiles.conv_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
+                           groups=geo["groups"], strides=geo["strides"], dilations=geo["dilations"],
+                           pads=geo["pads"], caches=caches(t), **strides)
+
+
+# -- both ---------------------------------------------------------------------------------------------
+def set_kernel(node: Node, kernel: str, chosen: dict[str, int], scratch: int) -> None:
+    node.attrs["kernel"] = kernel
+    node.attrs["tiles"] = sorted([k, v] for k, v in chosen.items())
+    node.attrs["scratch"] = scratch
+
+
+def pack(
+    g: Graph, c: Contraction, how: str, packed: dict[tuple[str, str], Value], f: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """Replace the weights by a packed constant; equal weights packed alike are one constant."""
+    assert c.w.const is not None
+    key = (c.w.const.key, how)
+    if key not in packed:
+        data = np.ascontiguousarray(f(c.w.const.array.astype(np.float32, copy=False))).reshape(-1)
+        t = TensorType(DType.F32, data.shape)
+        packed[key] = g.const_value(f"{c.w.name}.packed", t, Const(data))
+    i = c.node.inputs.index(c.w)
+    g.set_input(c.node, i, packed[key])
