@@ -111,3 +111,71 @@ ONE(sqrt, sqrt) ONE(rsqrt, r_rsqrt) ONE(reciprocal, r_reciprocal) ONE(floor, flo
 ONE(ceil, ceil) ONE(trunc, trunc) ONE(round, rint) ONE(sign, r_sign) ONE(relu, r_relu)
 ONE(softsign, r_softsign)
 TWO(pow, pow) TWO(fmod, fmod) TWO(mod, r_mod) TWO(atan2, atan2)
+
+/* The same for double, against long double where that is wider. */
+#if __LDBL_MANT_DIG__ > 53
+typedef long double wide;
+wide expl(wide), exp2l(wide), expm1l(wide), logl(wide), log2l(wide), log1pl(wide), tanhl(wide);
+wide erfl(wide), erfcl(wide), sinhl(wide), coshl(wide), asinhl(wide), acoshl(wide), atanhl(wide);
+wide sinl(wide), cosl(wide), tanl(wide), asinl(wide), acosl(wide), atanl(wide), sqrtl(wide);
+wide atan2l(wide, wide), powl(wide, wide), fmodl(wide, wide);
+
+static wide w_sigmoid(wide x) { return 1 / (1 + expl(-x)); }
+static wide w_silu(wide x) { return x / (1 + expl(-x)); }
+static wide w_gelu(wide x) { return x * 0.5L * erfcl(x * -0.707106781186547524400844362104849L); }
+static wide w_gelu_tanh(wide x) {
+  return x / (1 + expl(-1.59576912160573071175978423973752L * (x + 0.044715L * x * x * x)));
+}
+static wide w_softplus(wide x) { return x > 300 ? x : log1pl(expl(x)); }
+static wide w_mish(wide x) {
+  wide e = expl(x), n = e * (e + 2);
+  return x > 300 ? x : x * (n / (n + 2));
+}
+static wide w_rsqrt(wide x) { return 1 / sqrtl(x); }
+static wide w_mod(wide x, wide y) {
+  wide r = fmodl(x, y);
+  if (r == 0) return mbm_with_sign(0.0, (double)y);
+  return (r < 0) != (y < 0) ? r + y : r;
+}
+
+static void judge_d(report *r, double x, double x2, double got, wide w) {
+  int bad = (got != got) != (w != w);
+  wide g = got;
+  r->differ = 0;
+  if (!bad && w == w) {
+    if (g == 0 && (double)w == 0) bad = __builtin_signbit(got) != __builtin_signbit((double)w);
+    const wide top = 0x1p1024L;
+    g = g > top ? top : g < -top ? -top : g;
+    w = w > top ? top : w < -top ? -top : w;
+    wide m = w < 0 ? -w : w;
+    if (m < r->floor) m = r->floor;
+    int64_t e = mbm_bits((double)m) >> 52;
+    if ((double)m > m) e = mbm_bits(mbm_from_bits(mbm_bits((double)m) - 1)) >> 52;
+    wide ulp = e > 2045 ? 0x1p971L : e < 53 ? (e < 1 ? 0x1p-1074L : (wide)mbm_from_bits(INT64_C(1) << (e - 1)))
+                                            : (wide)mbm_from_bits((e - 52) << 52);
+    wide error = (g < w ? w - g : g - w) / ulp;
+    if (error > r->worst) r->worst = (double)error, r->at = x, r->at2 = x2, r->got = got, r->want = (double)w;
+  }
+  if (bad && !r->wrong++)
+    r->wrong_at = x, r->wrong_at2 = x2, r->wrong_got = got, r->wrong_want = (double)w;
+}
+
+#define ONE_D(NAME, REF)                                                             \
+  void check_d_##NAME(const double *x, const double *unused, long n, report *r) {    \
+    (void)unused;                                                                    \
+    for (long i = 0; i < n; i++) judge_d(r, x[i], 0, mb_##NAME(x[i]), REF((wide)x[i])); \
+  }
+#define TWO_D(NAME, REF)                                                             \
+  void check_d_##NAME(const double *x, const double *z, long n, report *r) {         \
+    for (long i = 0; i < n; i++)                                                     \
+      judge_d(r, x[i], z[i], mb_##NAME(x[i], z[i]), REF((wide)x[i], (wide)z[i]));    \
+  }
+ONE_D(exp, expl) ONE_D(exp2, exp2l) ONE_D(expm1, expm1l) ONE_D(log, logl) ONE_D(log2, log2l)
+ONE_D(log1p, log1pl) ONE_D(tanh, tanhl) ONE_D(sigmoid, w_sigmoid) ONE_D(silu, w_silu)
+ONE_D(erf, erfl) ONE_D(gelu, w_gelu) ONE_D(gelu_tanh, w_gelu_tanh) ONE_D(softplus, w_softplus)
+ONE_D(mish, w_mish) ONE_D(sinh, sinhl) ONE_D(cosh, coshl) ONE_D(asinh, asinhl)
+ONE_D(acosh, acoshl) ONE_D(atanh, atanhl) ONE_D(sin, sinl) ONE_D(cos, cosl) ONE_D(tan, tanl)
+ONE_D(asin, asinl) ONE_D(acos, acosl) ONE_D(atan, atanl) ONE_D(rsqrt, w_rsqrt)
+ONE_D(floor, floor) ONE_D(ceil, ceil) ONE_D(trunc, trunc) ONE_D(round, rint)
+TWO_D(pow, powl) TWO_D(fmod, fmodl) TWO_D(mod, w_mod) TWO_D(atan2, atan2l)
+#endif
