@@ -9,11 +9,18 @@ about a pair is which differences of their offsets are forbidden: a few open int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from monobloc.plan.model import Buffer, align_up
+
+Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+CROWDED = 64  # from here on arrays are faster than lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class Packing:
     sizes: tuple[int, ...]
     aligns: tuple[int, ...]
     meets: tuple[tuple[tuple[int, int, int], ...], ...]
+    crowded: Mapping[int, Columns]  # the long ones of `meets`, by columns
     floor: int
     bound: int
 
@@ -112,7 +120,12 @@ def place_pinned(blocks: Sequence[Block]) -> tuple[dict[int, int], int]:
 def packing(blocks: Sequence[Block], floor: int) -> Packing:
     """The problem of placing `blocks`, none of them pinned, at or above `floor`."""
     meets: list[list[tuple[int, int, int]]] = [[] for _ in blocks]
+    simple = [b.bytes if len(b.pieces) == 1 and b.grounded else 0 for b in blocks]
     for x, y in _neighbours(blocks):
+        if simple[x] and simple[y]:
+            meets[x].append((y, -simple[x], simple[y]))
+            meets[y].append((x, -simple[y], simple[x]))
+            continue
         for lo, hi in _forbidden(blocks[x], blocks[y]):
             meets[x].append((y, lo, hi))
             meets[y].append((x, -hi, -lo))
@@ -122,20 +135,27 @@ def packing(blocks: Sequence[Block], floor: int) -> Packing:
         sizes=tuple(align_up(b.bytes, grain) for b in blocks),
         aligns=tuple(b.align for b in blocks),
         meets=tuple(map(tuple, meets)),
+        crowded={x: _columns(m) for x, m in enumerate(meets) if len(m) >= CROWDED},
         floor=floor,
         bound=align_up(floor, grain) + peak_bytes(blocks, grain) if blocks else floor,
     )
 
 
-def _neighbours(blocks: Sequence[Block]) -> list[tuple[int, int]]:
+def _columns(meets: list[tuple[int, int, int]]) -> Columns:
+    table = np.array(meets, dtype=np.int64)
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+def _neighbours(blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
     """pairs of blocks whose lifetimes meet"""
+    first, last = [b.first for b in blocks], [b.last for b in blocks]
     active: list[int] = []
-    pairs = []
-    for x in sorted(range(len(blocks)), key=lambda i: (blocks[i].first, i)):
-        active = [y for y in active if blocks[y].last >= blocks[x].first]
-        pairs += [(y, x) for y in active]
+    for x in sorted(range(len(blocks)), key=lambda i: (first[i], i)):
+        now = first[x]
+        active = [y for y in active if last[y] >= now]
+        for y in active:
+            yield y, x
         active.append(x)
-    return pairs
 
 
 def _forbidden(x: Block, y: Block) -> list[tuple[int, int]]:

@@ -115,7 +115,7 @@ class Budget:
 
     order_evaluations: int = 250_000
     pack_nodes: int = 20_000
-    pack_visits: int = 600_000
+    pack_visits: int = 3_000_000
 
 
 USUAL = Budget()

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monobloc.errors import InternalError
-from monobloc.plan.blocks import Block, packing, place_pinned, rectangle
+from monobloc.plan.blocks import Block, Packing, packing, place_pinned, rectangle
 from monobloc.plan.model import USUAL, Budget, Buffer, Id, Offsets
-from monobloc.plan.pack import heuristics, local_search
+from monobloc.plan.pack import Placement, by_offset, heuristics, local_search
 from monobloc.plan.pack_exact import branch_and_bound
+from monobloc.plan.pack_repair import repair
 
 EXACT_BLOCKS = 80
+NEAR = 1000  # a thousandth above the bound is not worth more rounds
+ROUNDS = 5  # of local search and repair in turn
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,25 @@ def pack(blocks: Sequence[Block], budget: Budget) -> Packed:
     if not rest:
         return Packed(tuple(offset), floor, floor, optimal=True)
     problem = packing([blocks[i] for i in rest], floor)
-    best, order = heuristics(problem)
-    best = local_search(problem, best, order, budget.pack_visits)
-    proven = best.arena <= problem.bound
-    if not proven and len(rest) <= EXACT_BLOCKS:
-        best, proven = branch_and_bound(problem, best, budget.pack_nodes)
+    best, proven = _search(problem, budget)
     for i, at in zip(rest, best.offset, strict=True):
         offset[i] = at
     return Packed(tuple(offset), best.arena, problem.bound, proven)
+
+
+def _search(problem: Packing, budget: Budget) -> tuple[Placement, bool]:
+    """From cheap to dear, until one of them meets the bound or proves that nothing is better."""
+    share = budget.pack_visits // (2 * ROUNDS + 1)
+    best, order = heuristics(problem, share)
+    for seed in range(ROUNDS):
+        best = local_search(problem, best, order, share, seed)
+        if seed == 0 and len(problem.blocks) <= EXACT_BLOCKS:
+            nodes = budget.pack_nodes * 20 // max(20, len(problem.blocks))
+            best, proven = branch_and_bound(problem, best, nodes)
+            if proven:
+                return best, True
+        if best.arena - problem.bound <= problem.bound // NEAR:
+            break
+        best = repair(problem, best, share, seed)
+        order = by_offset(best)
+    return best, best.arena <= problem.bound

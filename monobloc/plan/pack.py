@@ -11,10 +11,13 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from monobloc.plan.blocks import Packing, profile
+import numpy as np
+from numpy.typing import NDArray
+
+from monobloc.plan.blocks import Columns, Packing, profile
 from monobloc.plan.model import align_up
 
-SEED = 20240229
+SURE_ORDERS = 2  # tried even if the budget is too small for the size of the problem
 
 
 @dataclass(frozen=True)
@@ -28,21 +31,53 @@ class Placement:
 def place(packing: Packing, order: Sequence[int], limit: int, tight: bool = False) -> Placement:
     """Place blocks in this order; give up as soon as one would end at or above `limit`."""
     offset = [-1] * len(packing.blocks)
+    mirror = np.full(len(packing.blocks) if packing.crowded else 0, -1, dtype=np.int64)
+    fit = best_gap if tight else lowest_gap
     arena = packing.floor
     for x in order:
-        spans = sorted(
-            [(offset[y] + lo, offset[y] + hi) for y, lo, hi in packing.meets[x] if offset[y] >= 0]
-        )
-        fit = _tightest if tight else _lowest
-        at = fit(spans, align_up(packing.floor, packing.aligns[x]), packing.aligns[x])
+        align = packing.aligns[x]
+        start = align_up(packing.floor, align)
+        if x in packing.crowded:
+            at = _in_crowd(packing.crowded[x], mirror, start, align, tight)
+        else:
+            spans = sorted(
+                [
+                    (offset[y] + lo, offset[y] + hi)
+                    for y, lo, hi in packing.meets[x]
+                    if offset[y] >= 0
+                ]
+            )
+            at = fit(spans, start, align)
         offset[x] = at
+        if packing.crowded:
+            mirror[x] = at
         arena = max(arena, at + packing.sizes[x])
         if arena >= limit:
             return Placement((), arena)
     return Placement(tuple(offset), arena)
 
 
-def _lowest(spans: list[tuple[int, int]], start: int, align: int) -> int:
+def _in_crowd(
+    meets: Columns, offset: NDArray[np.int64], start: int, align: int, tight: bool
+) -> int:
+    """`lowest_gap` or `best_gap` on arrays"""
+    others, lo, hi = meets
+    there = offset[others]
+    placed = there >= 0
+    there = there[placed]
+    lo, hi = there + lo[placed], there + hi[placed]
+    order = np.argsort(lo, kind="stable")
+    lo, hi = lo[order], hi[order]
+    ends = np.maximum.accumulate(np.concatenate((np.array([start]), hi)))
+    at = -(-ends // align) * align  # where it could go, having passed 0, 1, 2, ... spans
+    gap = lo - at[:-1]
+    fits = np.flatnonzero(gap >= 0)
+    if not len(fits):
+        return int(at[-1])
+    return int(at[fits[np.argmin(gap[fits])] if tight else fits[0]])
+
+
+def lowest_gap(spans: list[tuple[int, int]], start: int, align: int) -> int:
     at = start
     for lo, hi in spans:
         if hi > at:
@@ -52,7 +87,7 @@ def _lowest(spans: list[tuple[int, int]], start: int, align: int) -> int:
     return at
 
 
-def _tightest(spans: list[tuple[int, int]], start: int, align: int) -> int:
+def best_gap(spans: list[tuple[int, int]], start: int, align: int) -> int:
     """the smallest gap that holds the block; `lo` is the highest offset that fits under a span"""
     at, best, slack = start, -1, -1
     for lo, hi in spans:
@@ -64,12 +99,16 @@ def _tightest(spans: list[tuple[int, int]], start: int, align: int) -> int:
     return at if best < 0 else best
 
 
-def heuristics(packing: Packing) -> tuple[Placement, tuple[int, ...]]:
+def heuristics(packing: Packing, visits: int) -> tuple[Placement, tuple[int, ...]]:
     """The best placement of several orders, and the order that gave it."""
     best: Placement | None = None
     chosen: tuple[int, ...] = ()
-    for order in _orders(packing):
+    cost = effort(packing)
+    for number, order in enumerate(_orders(packing)):
+        if number >= SURE_ORDERS and visits <= 0:
+            break
         for tight in (False, True):
+            visits -= cost
             limit = best.arena if best else 1 << 62
             found = place(packing, order, limit, tight)
             if found.offset or not packing.blocks:
@@ -119,13 +158,23 @@ def _crowds(packing: Packing) -> list[int]:
     return [max(sums[index[b.first] : index[b.last + 1]], default=0) for b in packing.blocks]
 
 
+def effort(packing: Packing) -> int:
+    """what placing all blocks once costs, in visits"""
+    return sum(map(len, packing.meets)) + 4 * len(packing.blocks)
+
+
+def by_offset(placement: Placement) -> tuple[int, ...]:
+    """an order in which first fit gives this placement, or one pushed further down"""
+    return tuple(sorted(range(len(placement.offset)), key=lambda x: (placement.offset[x], x)))
+
+
 def local_search(
-    packing: Packing, best: Placement, order: tuple[int, ...], visits: int
+    packing: Packing, best: Placement, order: Sequence[int], visits: int, seed: int
 ) -> Placement:
     """Move blocks that end at the top forward in the order, keep what is not worse."""
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     current, arena = list(order), best.arena
-    cost = sum(map(len, packing.meets)) + 4 * len(order)
+    cost = effort(packing)
     where = best
     stale = 0
     while visits > 0 and best.arena > packing.bound and len(order) > 1:

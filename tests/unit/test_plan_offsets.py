@@ -76,7 +76,7 @@ def test_proven_equals_brute_force(items: list[Buffer]) -> None:
 def test_branch_and_bound_alone_equals_brute_force(items: list[Buffer]) -> None:
     items = [*items, Buffer("grain", 1, 0, 0, 16)]
     problem = packing([rectangle(b) for b in items], 0)
-    start, _ = heuristics(problem)
+    start, _ = heuristics(problem, 10**6)
     worse = dataclasses.replace(start, arena=start.arena * 2)
     best, complete = branch_and_bound(problem, worse, 10**6)
     assert complete
