@@ -48,7 +48,7 @@ _LANGUAGES = {
 _LANGUAGES |= {".s": "assembler", ".i": "cpp-output", ".ii": "c++-cpp-output"}
 _STANDARDS = {"c": ("-std=gnu11",), "c++": ("-std=gnu++17",)}
 _NUMERIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=on")
-_SECTIONS = ("-fPIC", "-ffunction-sections", "-fdata-sections", "-fno-plt")
+_SECTIONS = ("-fPIC", "-ffunction-sections", "-fdata-sections")
 # Our own code: no libc, nothing visible that does not say so, no tables for unwinding.
 _FREESTANDING = (
     *("-ffreestanding", "-fvisibility=hidden", "-fno-stack-protector"),
@@ -151,7 +151,7 @@ def run(
     out, err = p.stdout.decode("utf-8", "replace"), p.stderr.decode("utf-8", "replace")
     if p.returncode:
         line = shlex.join(show or command)
-        if cwd is not None:
+        if cwd is not None and show is None:
             line = f"cd {shlex.quote(str(cwd))} && {line}"
         died = f"signal {-p.returncode}" if p.returncode < 0 else f"status {p.returncode}"
         raise ToolchainError(f"{what} failed with {died}", command=line, output=err or out)
@@ -168,6 +168,18 @@ def default_jobs() -> int:
 
 
 @dataclass(frozen=True)
+class Libc:
+    """What user code needs around it: headers to compile, and what a link starts and ends with."""
+
+    start: tuple[Path, ...]
+    end: tuple[str, ...]  # files or options
+    includes: tuple[Path, ...]
+    cxx_includes: tuple[Path, ...] = ()
+    libdirs: tuple[Path, ...] = ()
+    dynamic_linker: str = ""  # empty: static
+
+
+@dataclass(frozen=True)
 class CompileJob:
     """One translation unit. A text as `source` is compiled under the file name `name`."""
 
@@ -180,8 +192,8 @@ class CompileJob:
     defines: tuple[tuple[str, str], ...] = ()
     extra: tuple[str, ...] = ()
     name: str = ""
-    hosted: bool = False  # the user's own code: may call libc, sees `system_includes`
-    system_includes: tuple[Path, ...] = ()
+    hosted: bool = False  # the user's own code: ordinary rules, may call libc
+    libc: Libc | None = None  # whose headers it sees
     debug: bool = False
 
     @property
@@ -224,9 +236,8 @@ def compile_flags(job: CompileJob) -> list[str]:
         *("-c", "-x", job.language, *_STANDARDS.get(job.language, ())),
         *job.target.cflags,
         *_OPT_FLAGS[job.opt],
-        *_NUMERIC,
         *_SECTIONS,
-        *(() if job.hosted else _FREESTANDING),
+        *(() if job.hosted else (*_NUMERIC, *_FREESTANDING)),
         *_KIND_FLAGS[job.kind],
         *(("-gdwarf-4",) if job.debug else ()),
         *(f"-D{k}={v}" for k, v in defines),
@@ -243,10 +254,17 @@ def compile_command(job: CompileJob, tools: Tools, folder: Path) -> list[str]:
         *compile_flags(job),
         *("-fdebug-compilation-dir=.", *maps),
         *(f"-I{p.resolve()}" for p in job.includes),
-        *tools.headers,
-        *(f for p in job.system_includes for f in ("-isystem", str(p))),
+        *_system_headers(job, tools),
         job.file_name,
     ]
+
+
+def _system_headers(job: CompileJob, tools: Tools) -> list[str]:
+    if job.libc is None:
+        return list(tools.headers)
+    cxx = job.libc.cxx_includes if job.language.startswith("c++") else ()
+    before = [f for p in cxx for f in ("-isystem", str(p))]
+    return [*before, *tools.headers, *(f for p in job.libc.includes for f in ("-isystem", str(p)))]
 
 
 def compile_all(
@@ -288,7 +306,7 @@ def _compile(job: CompileJob, tools: Tools, cache: Cache | None, includes: list[
         folder, place = _place(job, Path(scratch))
         command = compile_command(job, tools, folder)
         k = _compile_key(job, tools, command, folder, includes) if cache else ""
-        if cache and cache.get_file(k, job.out):
+        if cache and k and cache.get_file(k, job.out):
             return Compiled(job.out, cached=True)
         object_file = Path(scratch) / "out.o"
         show = [*command[:-1], str(place), "-o", str(job.out)]
@@ -301,7 +319,7 @@ def _compile(job: CompileJob, tools: Tools, cache: Cache | None, includes: list[
             raise
         data = object_file.read_bytes()
         write_atomic(job.out, [data])
-        if cache and not ran.stderr:  # warnings must be shown again
+        if cache and k and not ran.stderr:  # warnings must be shown again
             cache.put(k, data)
         return Compiled(job.out, ran.stderr)
 
@@ -320,10 +338,11 @@ def _compile_key(
     job: CompileJob, tools: Tools, command: list[str], folder: Path, includes: list[str]
 ) -> str:
     if job.hosted:  # which headers of the system are read, only the preprocessor knows
-        source = run(
-            [*command, "-E", "-o", "-"], what=f"preprocessing `{job.file_name}`", cwd=folder
-        )
-        text = source.stdout.encode()
+        preprocess = [*(c for c in command if c != "-c"), "-E", "-o", "-"]
+        try:
+            text = run(preprocess, what="preprocessing", cwd=folder).stdout.encode()
+        except ToolchainError:
+            return ""  # the compiler will tell
     else:
         text = job.text
     flags = compile_flags(job)
@@ -364,18 +383,6 @@ def relocatable(
 
 
 # -- linking ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Libc:
-    """What a link with user code needs around it; start, inputs, libs, end is the order."""
-
-    start: tuple[Path, ...]
-    end: tuple[str, ...]  # files or options
-    includes: tuple[Path, ...]
-    libdirs: tuple[Path, ...] = ()
-    dynamic_linker: str = ""  # empty: static
-    pie: bool = True
 
 
 @dataclass(frozen=True)
@@ -447,7 +454,7 @@ def _kind_flags(job: LinkJob) -> list[str]:
     if job.kind == "shared":
         return ["-shared", "-z", "undefs" if job.undefs else "defs", *common]
     dynamic = job.libc.dynamic_linker if job.libc else ""
-    pie = ["-pie", "-z", "text"] if job.pie and (job.libc is None or job.libc.pie) else []
+    pie = ["-pie", "-z", "text"] if job.pie else []
     kind = [f"--dynamic-linker={dynamic}"] if dynamic else ["-static", "--no-dynamic-linker"]
     return [*kind, *pie, *common, *(f"--export-dynamic-symbol={e}" for e in job.exports)]
 
@@ -478,6 +485,9 @@ def link(job: LinkJob, tools: Tools | None = None) -> Linked:
             )
         made = Path(scratch) / "out"
         show = link_command(job, job.out, tools, script)
-        ran = run(link_command(job, made, tools, script), what=f"linking `{job.out}`", show=show)
+        what = f"linking `{job.out}`"
+        ran = run(link_command(job, made, tools, script), what=what, show=show)
+        if "cannot find entry symbol" in ran.stderr:  # lld only warns, and drops the whole program
+            raise ToolchainError(f"{what} failed", command=shlex.join(show), output=ran.stderr)
         os.replace(made, job.out)
     return Linked(job.out, ran.stdout, ran.stderr)

@@ -47,6 +47,7 @@ class Target:
     runtime: tuple[str, ...] = ()  # sources in csrc/runtime that know this machine
     defines: tuple[tuple[str, str], ...] = ()
     gnu_prefix: str = ""  # of the system's cross tools: `<prefix>-gcc`
+    musl_triple: str = ""  # of the libc that the toolchain can build itself
     dynamic_linker: str = ""
 
     @property

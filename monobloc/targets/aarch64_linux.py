@@ -44,6 +44,7 @@ TARGET = Target(
     runner=("qemu-aarch64",),
     runtime=("start_linux.c", "cpu_aarch64.c"),
     gnu_prefix="aarch64-linux-gnu",
+    musl_triple="aarch64-linux-musl",
     dynamic_linker="/lib/ld-linux-aarch64.so.1",
 )
 

@@ -66,6 +66,7 @@ TARGET = Target(
     large_data=True,
     runtime=("start_linux.c", "cpu_x86.c"),
     gnu_prefix="x86_64-linux-gnu",
+    musl_triple="x86_64-linux-musl",
     dynamic_linker="/lib64/ld-linux-x86-64.so.2",
 )
 
