@@ -165,14 +165,22 @@ FITS = {
     "asin_f32": Fit(mp.asin, 0, 0.5, 6, lambda x: x**3, lambda x: x, step=2),
     "atan_f32": Fit(mp.atan, 0, 1.0, 9, lambda x: x**3, lambda x: x, step=2),
     "sinh_f32": Fit(mp.sinh, 0, 1.0, 4, lambda x: x**3, lambda x: x, step=2),
-    "exp_f64": Fit(mp.exp, -HALF_LN2, HALF_LN2, 10, lambda x: x * x, lambda x: 1 + x, digits=53),
-    "exp2_f64": Fit(lambda x: mp.mpf(2) ** x, -0.5, 0.5, 12, lambda x: x, lambda x: mp.mpf(1), digits=53),
-    "sin_f64": Fit(mp.sin, 0, 0.8, 7, lambda x: x**3, lambda x: x, step=2, digits=53),
-    "cos_f64": Fit(mp.cos, 0, 0.8, 7, lambda x: x**4, lambda x: 1 - x * x / 2, step=2, digits=53),
-    "erf_f64": Fit(mp.erf, 0, 1.0, 12, lambda x: x, lambda x: x, step=2, digits=53),
-    "tail_f64": Fit(scaled_tail(4.0), 4 / 42.5 - 0.5, 0.5, 24, digits=53),
-    "asin_f64": Fit(mp.asin, 0, 0.5, 12, lambda x: x**3, lambda x: x, step=2, digits=53),
-    "atan_f64": Fit(mp.atan, 0, 0.4143, 11, lambda x: x**3, lambda x: x, step=2, digits=53),
+    "exp_f64": Fit(mp.exp, -HALF_LN2, HALF_LN2, 11, lambda x: x * x, lambda x: 1 + x, digits=53),
+    "expm1_f64": Fit(mp.expm1, -HALF_LN2, HALF_LN2, 11, lambda x: x * x, lambda x: x, digits=53),
+    "log_f64": Fit(
+        lambda s: 2 * mp.atanh(s), 0, 0.1716, 8, lambda s: s**3, lambda s: 2 * s, step=2, digits=53
+    ),
+    "log_pow_f64": Fit(
+        lambda s: 2 * mp.atanh(s), 0, 0.1716, 8, lambda s: s**5,
+        lambda s: 2 * s + s**3 * 2 / 3, step=2, digits=53,
+    ),
+    "exp2_f64": Fit(lambda x: mp.mpf(2) ** x, -0.5, 0.5, 13, lambda x: x, lambda x: mp.mpf(1), digits=53),
+    "sin_f64": Fit(mp.sin, 0, 0.8, 6, lambda x: x**3, lambda x: x, step=2, digits=53),
+    "cos_f64": Fit(mp.cos, 0, 0.8, 6, lambda x: x**4, lambda x: 1 - x * x / 2, step=2, digits=53),
+    "erf_f64": Fit(mp.erf, 0, 1.0, 13, lambda x: x, lambda x: x, step=2, digits=53),
+    "tail_f64": Fit(scaled_tail(5.0), 5 / 44.0 - 0.5, 0.5, 24, digits=53),
+    "asin_f64": Fit(mp.asin, 0, 0.5, 13, lambda x: x**3, lambda x: x, step=2, digits=53),
+    "atan_f64": Fit(mp.atan, 0, 0.4143, 12, lambda x: x**3, lambda x: x, step=2, digits=53),
     "sinh_f64": Fit(mp.sinh, 0, 1.0, 8, lambda x: x**3, lambda x: x, step=2, digits=53),
 }
 

@@ -75,11 +75,13 @@ MB_OVERLOAD mbm_vd mbm_blend(mb_vm m, mbm_vd a, mbm_vd b) {
 
 /* In doubles, base.h has no fma: one rounding where the machine can, two where it cannot. */
 #if MB_HAS_FMA && !(defined(__arm__) && !(__ARM_FP & 8))
+#define MBM_HAS_FMA_D 1
 MB_OVERLOAD double mbm_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 MB_OVERLOAD mbm_vd mbm_fma(mbm_vd a, mbm_vd b, mbm_vd c) {
   return __builtin_elementwise_fma(a, b, c);
 }
 #else
+#define MBM_HAS_FMA_D 0
 MB_OVERLOAD double mbm_fma(double a, double b, double c) { return a * b + c; }
 MB_OVERLOAD mbm_vd mbm_fma(mbm_vd a, mbm_vd b, mbm_vd c) { return a * b + c; }
 #endif
@@ -88,7 +90,9 @@ MB_OVERLOAD mbm_vd mbm_fma(mbm_vd a, mbm_vd b, double c) { return mbm_fma(a, b, 
 MB_OVERLOAD float mbm_pick(int m, float a, float b) { return m ? a : b; }
 MB_OVERLOAD double mbm_pick(int m, double a, double b) { return m ? a : b; }
 MB_OVERLOAD mb_vf mbm_pick(mb_vm m, mb_vf a, mb_vf b) { return mb_select(m, a, b); }
-MB_OVERLOAD mbm_vd mbm_pick(mbm_vl m, mbm_vd a, mbm_vd b) { return (mbm_vd)((m & (mbm_vl)a) | (~m & (mbm_vl)b)); }
+MB_OVERLOAD mbm_vd mbm_pick(mbm_vl m, mbm_vd a, mbm_vd b) {
+  return (mbm_vd)((m & (mbm_vl)a) | (~m & (mbm_vl)b));
+}
 
 /* |x|, and |x| with the sign of s. LLVM up to 22 turns the usual (x & m) | (s & ~m) under a later
  * blend with s into a masked vpternlog with a wrong truth table (llvm-project issue 157929): on
@@ -109,15 +113,16 @@ MBM_SIGN(mb_vf, 0x7fffffff)
 MBM_SIGN(double, INT64_C(0x7fffffffffffffff))
 MBM_SIGN(mbm_vd, INT64_C(0x7fffffffffffffff))
 #undef MBM_SIGN
+
 #if MBM_HAS_ROUND
-#define MBM_ROUND(T, BIG)                                                 \
+#define MBM_ROUND(T, BIG)                                                       \
   MB_OVERLOAD T mb_floor(T x) { return __builtin_elementwise_floor(x); }        \
   MB_OVERLOAD T mb_ceil(T x) { return __builtin_elementwise_ceil(x); }          \
   MB_OVERLOAD T mb_trunc(T x) { return __builtin_elementwise_trunc(x); }        \
   MB_OVERLOAD T mb_round(T x) { return __builtin_elementwise_roundeven(x); }
 #else
 /* |x| + BIG drops the fraction, rounding half to even; past BIG there is none. */
-#define MBM_ROUND(T, BIG)                                                 \
+#define MBM_ROUND(T, BIG)                                                       \
   MB_OVERLOAD T mb_round(T x) {                                                 \
     T a = mbm_magnitude(x), r = mbm_with_sign((a + BIG) - BIG, x);              \
     return mbm_pick(a < BIG, r, x);                                             \
@@ -189,5 +194,9 @@ MBM_ROUND(mbm_vd, 0x1p52)
 #undef MBM_CD
 #undef MBM_CI
 #undef MBM_CONVERT
+
+#include "mb/math_f64.h"
+#include "mb/math_trig_f64.h"
+#include "mb/math_int.h"
 
 #endif

@@ -360,7 +360,7 @@ MB_OVERLOAD MBM_F mb_pow(MBM_F x, MBM_F y) {
  * is below 2^277. */
 MB_OVERLOAD MBM_F mb_fmod(MBM_F x, MBM_F y) {
   MBM_D a = mbm_wide(mbm_magnitude(x)), b = mbm_wide(mbm_magnitude(y));
-#if MB_HAS_FMA
+#if MBM_HAS_FMA_D
   MB_UNROLL for (int i = 0; i < 6; i++) a = mbm_fma(-mb_trunc(a / b), b, a);
 #else
   MB_UNROLL for (int i = 0; i < 11; i++) {
