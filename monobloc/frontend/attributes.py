@@ -14,15 +14,15 @@ from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.tensors import tensor
 
 A = onnx.AttributeProto
-_SCALARS = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g"}
-_LISTS = {
+_SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g"}
+_LISTS: dict[int, str] = {
     A.FLOATS: "floats",
     A.INTS: "ints",
     A.STRINGS: "strings",
     A.TENSORS: "tensors",
     A.GRAPHS: "graphs",
 }
-_REFUSED = {
+_REFUSED: dict[int, str] = {
     A.SPARSE_TENSOR: "a sparse tensor",
     A.SPARSE_TENSORS: "sparse tensors",
     A.TYPE_PROTO: "a type",
@@ -52,7 +52,7 @@ def read_attributes(
         if a.ref_attr_name:
             if bound is None:
                 raise ModelError(
-                    f"the attribute `{name}` refers to `{a.ref_attr_name}`, but stands in no function"
+                    f"the attribute `{name}` is a function's (`{a.ref_attr_name}`), but in none"
                 )
             if a.ref_attr_name in bound:
                 out[name] = bound[a.ref_attr_name]
@@ -71,13 +71,14 @@ def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> 
     field = _SCALARS.get(kind) or _LISTS[kind]
     value = getattr(a, field)
     what = f"the attribute `{a.name}`"
-    plain: Callable[[Any], Any] = {
+    readers: dict[str, Callable[[Any], Any]] = {
         "f": float,
         "i": int,
         "s": lambda x: _text(x, what),
         "t": lambda x: _array(x, what, files),
         "g": lambda x: SubGraph(x, frame),
-    }[field if len(field) == 1 else field[0]]
+    }
+    plain = readers[field[0]]
     return [plain(x) for x in value] if kind in _LISTS else plain(value)
 
 
@@ -91,10 +92,9 @@ def _kind(a: onnx.AttributeProto) -> int:
     if a.type == A.UNDEFINED or a.type not in (*_SCALARS, *_LISTS, *_REFUSED):
         raise ModelError(f"the attribute `{a.name}` has no type")
     if a.type not in _REFUSED and held not in ([], [a.type]):
-        names = [A.AttributeType.Name(k) for k in held]
-        raise ModelError(
-            f"the attribute `{a.name}` is declared {A.AttributeType.Name(a.type)}, but holds {' and '.join(names)}"
-        )
+        said, held_names = A.AttributeType.Name(a.type), [A.AttributeType.Name(k) for k in held]
+        names = " and ".join(held_names)
+        raise ModelError(f"the attribute `{a.name}` is declared {said}, but holds {names}")
     return a.type
 
 

@@ -1,7 +1,7 @@
 """Facts of a model in a fraction of a second, nothing compiled: what `monobloc check` shows.
 
-The file is described as it is, also when it cannot be imported; then the import is tried and every problem
-is kept, the operators that are not supported apart from the rest.
+The file is described as it is, also when it cannot be imported; then the import is tried and
+every problem is kept, the operators that are not supported apart from the rest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Symbolic dimensions of the inputs: what the user gave, what the model says, what is assumed.
 
 Every shape is known inside the compiler. Values come from `--dim` and from the shapes given with
-`--shape` and `--bind`; a leading dimension that nobody gave becomes 1 with a note; the rest is one error
-that prints what to type. Two values for one symbol are an error. A symbol written as arithmetic of others
-(`past + 1`) follows from them.
+`--shape` and `--bind`; a leading dimension that nobody gave becomes 1 with a note; the rest is
+one error that prints what to type. Two values for one symbol are an error. A symbol written as
+arithmetic of others (`past + 1`) follows from them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def declared(type: onnx.TypeProto, what: str) -> Declared:
 
 def _dim(d: onnx.TensorShapeProto.Dimension) -> Dim:
     if d.WhichOneof("value") == "dim_value":
-        return d.dim_value
+        return None if d.dim_value == -1 else d.dim_value  # -1: some exporters' word for any size
     return None if d.dim_param in _ANONYMOUS else str(d.dim_param)
 
 
@@ -169,7 +169,7 @@ def _assume_leading(
         if isinstance(d, str):
             dims.set(d, 1, "the default for leading dimensions")
             notes.append(
-                f"dimension '{d}' of input '{name}' is not given and becomes 1 (`--dim {d}=N` sets it)"
+                f"dimension '{d}' of input '{name}' is not given and becomes 1 (`--dim {d}=N`)"
             )
         else:
             notes.append(f"the leading dimension of input '{name}' is not given and becomes 1")
@@ -222,7 +222,7 @@ def _shape(name: str, type: Declared, dims: Dims) -> Shape:
         raise ModelError(e.message, hints=[f"give its shape with `--shape {name}=...`"]) from None
 
 
-# -- symbols that are arithmetic ------------------------------------------------------------------------
+# -- symbols that are arithmetic -------------------------------------------------------------------
 _OPS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -1,10 +1,12 @@
-"""External data: tensors whose bytes lie in files beside the model, read without trusting the model.
+"""External data: tensors whose bytes lie in files beside the model, read without trusting the
+model.
 
 What a model may name: a regular file in its own folder or below. Links are followed first and the
-target is judged, so no `..`, absolute path or link leaves the folder; hard links are refused, since they
-name foreign files without showing it. One layout of links is known and allowed: that of the Hugging Face
-cache, where `snapshots/<revision>/x` points to `blobs/<hash>` of the same repository. Offsets and lengths
-are checked against the file before anything is allocated; files are mapped when data are asked for.
+target is judged, so no `..`, absolute path or link leaves the folder; hard links are refused,
+since they name foreign files without showing it. One layout of links is known and allowed: that
+of the Hugging Face cache, where `snapshots/<revision>/x` points to `blobs/<hash>` of the same
+repository. Offsets and lengths are checked against the file before anything is allocated; files
+are mapped when data are asked for.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class ExternalFiles:
             raise ModelError(f"external data of {length} bytes for a tensor of {nbytes} bytes")
         if offset + length > size:
             raise ModelError(
-                f"external data at {offset} of {length} bytes do not fit into {path.name} of {size} bytes"
+                f"external data at {offset} of {length} bytes do not fit into {path.name}, "
+                f"which has {size} bytes"
             )
         return Span(path, offset, length)
 
@@ -159,7 +162,8 @@ def _open(path: Path, location: str = "") -> int:
     if info.st_nlink > 1:
         os.close(fd)
         raise ModelError(
-            f"external data file '{name}' has {info.st_nlink} hard links, so it may be a file from elsewhere",
+            f"external data file '{name}' has {info.st_nlink} hard links",
+            notes=["so it may be a file from elsewhere"],
             hints=["copy it: `cp FILE FILE.tmp && mv FILE.tmp FILE`"],
         )
     return fd

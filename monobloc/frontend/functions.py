@@ -1,8 +1,8 @@
 """Operators that are written in other operators: a model's own functions, and ONNX's bodies.
 
-A call is replaced by the nodes of the body (`walk.py`); here the bodies are found. Bodies may call each
-other, so the number of nodes they unfold to is computed first: recursion, and unfolding without end, are
-told instead of tried.
+A call is replaced by the nodes of the body (`walk.py`); here the bodies are found. Bodies may
+call each other, so the number of nodes they unfold to is computed first: recursion, and unfolding
+without end, are told instead of tried.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 
 from monobloc.errors import ModelError
@@ -83,7 +84,7 @@ def functions_of(model: onnx.ModelProto) -> Functions:
     return Functions(bodies, {})
 
 
-# -- bodies in ONNX's schemas ---------------------------------------------------------------------------
+# -- bodies in ONNX's schemas ----------------------------------------------------------------------
 def has_schema_body(op: str, domain: str, opset: int) -> bool:
     s = schema(op, domain, opset)
     return s is not None and (s.has_function or s.has_context_dependent_function)
@@ -126,8 +127,7 @@ def _context_body(
     node.CopyFrom(p)
     del node.attribute[:]
     for name, value in attrs.items():
-        if not isinstance(value, SubGraph):
-            node.attribute.append(onnx.helper.make_attribute(name, _proto_value(value)))
+        node.attribute.append(onnx.helper.make_attribute(name, _proto_value(value)))
     types = [_type_proto(v).SerializeToString() for v in inputs]
     version = _version(s.context_dependent_function_opset_versions, opset)
     return bytes(
@@ -138,8 +138,8 @@ def _context_body(
 
 
 def _proto_value(value: Any) -> Any:
-    import numpy as np
-
+    if isinstance(value, SubGraph):
+        return value.graph
     return onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
 
 

@@ -1,22 +1,23 @@
 """ONNX model to Graph: one call, all problems at once.
 
-The model is read (`source`), its inputs get shapes (`dims`), initializers become constants (`tensors`),
-and the nodes write IR in order (`walk`). Shapes are known throughout, so shape arithmetic folds away while
-it is read. Whatever is wrong comes out as one MonoblocError, never as a traceback.
+The model is read (`source`), its inputs get shapes (`dims`), initializers become constants
+(`tensors`), and the nodes write IR in order (`walk`). Shapes are known throughout, so shape
+arithmetic folds away while it is read. Whatever is wrong comes out as one MonoblocError, never as
+a traceback.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 
-from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
+from monobloc.errors import Diagnostics, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
@@ -26,6 +27,7 @@ from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, con
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import Shape, TensorType
 
+Result = TypeVar("Result")
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
@@ -62,10 +64,11 @@ def load_onnx(
     keep_outputs: Sequence[str] | None = None,
     name: str | None = None,
 ) -> Imported:
-    """Import a model from a path, bytes or a ModelProto; MonoblocError tells everything that is wrong.
+    """Import a model from a path, bytes or a ModelProto; MonoblocError tells everything that is
+    wrong.
 
-    `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names the
-    outputs wanted, which may be any value of the graph.
+    `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names
+    the outputs wanted, which may be any value of the graph.
     """
     arrays = {k: np.asarray(v) for k, v in (bind or {}).items()}
     tuples = {k: tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
@@ -73,7 +76,7 @@ def load_onnx(
     return guarded(model, lambda source: _Import(source, options).run())
 
 
-def guarded(model: Model, work: Any) -> Any:
+def guarded(model: Model, work: Callable[[Source], Result]) -> Result:
     """`work(source)`; whatever a hostile file makes go wrong becomes a ModelError."""
     source = Source("model", onnx.ModelProto())
     try:
@@ -128,7 +131,7 @@ class _Import:
     def _report(self, e: MonoblocError) -> None:
         self.diagnostics.report(e.at(self.loc))
 
-    # -- versions ---------------------------------------------------------------------------------------
+    # -- versions ----------------------------------------------------------------------------------
     def _functions(self) -> Functions:
         try:
             return functions_of(self.model)
@@ -141,8 +144,8 @@ class _Import:
         for o in self.model.opset_import:
             domain = domain_of(o.domain)
             if out.setdefault(domain, o.version) != o.version:
-                text = f"imports two opsets of domain '{domain or 'ai.onnx'}': {out[domain]} and {o.version}"
-                self._report(ModelError(text))
+                text = f"imports two opsets of domain '{domain or 'ai.onnx'}'"
+                self._report(ModelError(f"{text}: {out[domain]} and {o.version}"))
         return out
 
     def _check_versions(self) -> None:
@@ -154,12 +157,13 @@ class _Import:
             self._report(UnsupportedError(f"imports opset {opset}; the newest known is {newest}"))
         self.diagnostics.checkpoint()  # with unknown versions nothing below means anything
 
-    # -- inputs -----------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------
     def _inputs(self) -> None:
         """Every input that is no initializer becomes an input of the graph, or a bound constant."""
         types = self._declared_inputs()
         bound = self._bound(types)
         shapes = {**self.options.shapes, **{k: v.shape for k, v in bound.items()}}
+        shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN}
         sizes: dict[str, Shape] = {}
         try:
             sizes, self.dims, notes = solve(types, shapes, self.options.dims, self.source.name)
@@ -225,7 +229,7 @@ class _Import:
                 self._report(e)
         return out
 
-    # -- outputs ----------------------------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------------
     def _wanted(self) -> list[str]:
         """Names of the outputs, in order"""
         outputs = [v.name for v in self.proto.output]
@@ -291,6 +295,3 @@ def _as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
     if out.ndim == 0 and t.dims and all(d == 1 or not isinstance(d, int) for d in t.dims):
         out = out.reshape((1,) * len(t.dims))
     return np.ascontiguousarray(out).reshape(out.shape)
-
-
-__all__ = ["Imported", "Loc", "Options", "guarded", "load_onnx"]

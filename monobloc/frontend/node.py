@@ -1,7 +1,9 @@
-"""One ONNX node as an operator's `from_onnx` sees it: inputs are values, attributes are plain Python.
+"""One ONNX node as an operator's `from_onnx` sees it: inputs are values, attributes are plain
+Python.
 
-The node knows where it stands, so that every error it raises names the model's file, the node and the
-operator. Asking for a constant that is none says which input of the model decides it, and how to bind it.
+The node knows where it stands, so that every error it raises names the model's file, the node and
+the operator. Asking for a constant that is none says which input of the model decides it, and how
+to bind it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _NEEDED: Any = object()
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """See the module's text. `inputs` ends with the last one present; `opset` is that of `domain`."""
+    """See the module's text. `inputs` ends with the last present; `opset` is that of `domain`."""
 
     op: str
     domain: str
@@ -35,7 +37,7 @@ class OnnxNode:
     loc: Loc
     signature: Signature | None = None
 
-    # -- inputs ---------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------
     def input(self, i: int) -> Value | None:
         """Input i, None when it is absent"""
         return self.inputs[i] if i < len(self.inputs) else None
@@ -72,7 +74,7 @@ class OnnxNode:
             self.fail(f"the attribute `{where}` is {x!r}, not integers")
         return list(x)
 
-    # -- attributes -----------------------------------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------------------
     def dtype_attr(self, name: str, default: DType | None = None) -> DType:
         """The element type an integer attribute stands for"""
         x = self.attrs.get(name)
@@ -87,7 +89,7 @@ class OnnxNode:
         except (ModelError, UnsupportedError) as e:
             raise e.at(self.loc) from None
 
-    # -- errors ---------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------
     def fail(self, message: str, hint: str = "", note: str = "") -> NoReturn:
         """The model is wrong here."""
         raise ModelError(

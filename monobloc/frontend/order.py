@@ -1,8 +1,9 @@
 """The nodes of one graph body in an order in which everything is made before it is used.
 
-ONNX asks for a sorted list, yet files exist that are not sorted; sorting is stable, so a sorted list stays
-as it is. Only what the wanted names need is kept. Names that a nested graph takes from around it count as
-inputs of the node that holds it. Cycles, doubled and missing names are problems with a place.
+ONNX asks for a sorted list, yet files exist that are not sorted; sorting is stable, so a sorted
+list stays as it is. Only what the wanted names need is kept. Names that a nested graph takes from
+around it count as inputs of the node that holds it. Cycles, doubled and missing names are
+problems with a place.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def order(
     outside: Callable[[str], bool],
     loc: Callable[[int], Loc],
 ) -> Order:
-    """Sort a body. `own` are the names the body has besides its nodes; `outside` knows those around it."""
+    """Sort a body. `own` are its names besides those of nodes; `outside` knows those around it."""
     out = Order([])
     makers = _makers(nodes, set(own), loc, out)
     uses = [used_names(n) for n in nodes]

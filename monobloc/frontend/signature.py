@@ -1,7 +1,8 @@
-"""What ONNX's own schema says of an operator: counts, attributes and types, checked before an op reads a node.
+"""What ONNX's own schema says of an operator: counts, attributes and types, checked before an op
+reads a node.
 
-Wrong counts, unknown or ill-typed attributes and element types that the standard does not allow are told
-here once for all operators, in one wording; `from_onnx` can rely on what passed.
+Wrong counts, unknown or ill-typed attributes and element types that the standard does not allow
+are told here once for all operators, in one wording; `from_onnx` can rely on what passed.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Signature:
             known = self.attributes.get(name)
             if known is None:
                 raise ModelError(
-                    f"has an attribute `{name}`, which {self.op} of opset {self.since} does not have",
+                    f"has an attribute `{name}`, unknown to {self.op} of opset {self.since}",
                     notes=[
                         f"it has {', '.join(f'`{a}`' for a in sorted(self.attributes)) or 'none'}"
                     ],
@@ -115,14 +116,14 @@ class Signature:
             allowed = self.types.get(p.type) or frozenset({p.type})
             if type_name(v.dtype) not in allowed:
                 raise ModelError(
-                    f"input {i} ({p.name}) is {v.type}, which {self.op} of opset {self.since} does not take",
+                    f"input {i} ({p.name}) is {v.type}, refused by {self.op} of opset {self.since}",
                     notes=[f"it takes {', '.join(sorted(allowed))}"],
                 )
             first, dtype = seen.setdefault(p.type, (i, v.dtype))
             if p.homogeneous and p.type in self.types and dtype is not v.dtype:
                 raise ModelError(
-                    f"inputs {first} ({self.input_name(first)}) and {i} ({p.name}) are {dtype.value} and "
-                    f"{v.dtype.value}, but must have one type"
+                    f"inputs {first} ({self.input_name(first)}) and {i} ({p.name}) are "
+                    f"{dtype.value} and {v.dtype.value}, but must have one type"
                 )
 
 
@@ -172,7 +173,8 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
     )
 
 
-def schema(op: str, domain: str, opset: int) -> defs.OpSchema | None:
+def schema(op: str, domain: str, opset: int) -> Any:
+    """onnx's OpSchema, or None (its type stubs lag behind: Any)"""
     try:
         return defs.get_schema(op, opset, domain)
     except Exception:  # onnx raises types of its own C++ module
@@ -188,7 +190,7 @@ def first_opset(op: str, domain: str) -> int | None:
     at = newest.since_version
     while at > 1 and (older := schema(op, domain, at - 1)) is not None:
         at = older.since_version
-    return at
+    return int(at)
 
 
 def opset_newest() -> int:

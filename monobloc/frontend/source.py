@@ -1,9 +1,10 @@
-"""Reads a model file into a ModelProto without touching the weights, and says what is wrong with it.
+"""Reads a model file into a ModelProto without touching the weights, and says what is wrong with
+it.
 
-A protobuf parser copies every weight. Only the framing has to be read to find them: fields of the model,
-of its graph and of its initializers. Large `raw_data` are cut out before parsing and kept as slices of the
-file, so a file of gigabytes opens at once, even beyond protobuf's 2 GB limit, and a truncated one is
-told apart from one that is no model at all.
+A protobuf parser copies every weight. Only the framing has to be read to find them: fields of the
+model, of its graph and of its initializers. Large `raw_data` are cut out before parsing and kept
+as slices of the file, so a file of gigabytes opens at once, even beyond protobuf's 2 GB limit,
+and a truncated one is told apart from one that is no model at all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from monobloc.errors import Loc, ModelError
 
@@ -120,7 +121,10 @@ def _check_magic(data: memoryview, loc: Loc) -> None:
             raise ModelError(f"is {what}, not an ONNX model", loc=loc)
 
 
-# -- protobuf framing ---------------------------------------------------------------------------------
+# -- protobuf framing ------------------------------------------------------------------------------
+_Parts = list[bytes | memoryview]
+
+
 class _Truncated(Exception):
     """The framing does not hold; the text says where."""
 
@@ -182,7 +186,7 @@ def _cut_weights(buf: memoryview) -> tuple[bytes, dict[int, memoryview]]:
     if len(graphs) != 1:  # protobuf would merge several: leave that to it
         return bytes(buf), {}
     graph, raws = graphs[0], {}
-    parts: list[bytes | memoryview] = []
+    parts: _Parts = []
     index, kept = 0, graph.body
     for f in _fields(buf, graph.body, graph.end):
         if f.number != _INITIALIZER or f.wire != 2:
@@ -190,12 +194,12 @@ def _cut_weights(buf: memoryview) -> tuple[bytes, dict[int, memoryview]]:
         cut = _raw_data(buf, f) if f.end - f.body > CUT_BYTES else None
         if cut is not None:
             raws[index] = buf[cut.body : cut.end]
-            rest = [buf[f.body : cut.start], buf[cut.end : f.end]]
+            rest: _Parts = [buf[f.body : cut.start], buf[cut.end : f.end]]
             parts += [buf[kept : f.start], _framed(_INITIALIZER, rest)]
             kept = f.end
         index += 1
     parts.append(buf[kept : graph.end])
-    whole = [buf[: graph.start], _framed(_GRAPH, parts), buf[graph.end :]]
+    whole: _Parts = [buf[: graph.start], _framed(_GRAPH, parts), buf[graph.end :]]
     return (b"".join(whole) if raws else bytes(buf)), raws
 
 
@@ -206,7 +210,7 @@ def _raw_data(buf: memoryview, tensor: _Field) -> _Field | None:
     return found[0] if len(found) == 1 and found[0].end - found[0].body > CUT_BYTES else None
 
 
-def _framed(number: int, parts: list[bytes | memoryview]) -> bytes:
+def _framed(number: int, parts: _Parts) -> bytes:
     body = b"".join(parts)
     key, size = number << 3 | 2, len(body)
     out = bytearray([key])

@@ -1,7 +1,8 @@
-"""TensorProto to constants: every encoding ONNX has, checked before anything is allocated, read late.
+"""TensorProto to constants: every encoding ONNX has, checked before anything is allocated, read
+late.
 
-A tensor's elements lie in `raw_data`, in one of five typed fields, or in another file. Type, shape and
-length are checked at once, the elements are made when somebody asks for them.
+A tensor's elements lie in `raw_data`, in one of five typed fields, or in another file. Type,
+shape and length are checked at once, the elements are made when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data
 
 
 def dtype_of(elem_type: int, what: str) -> DType:
-    """The DType of an ONNX element type; UnsupportedError or ModelError naming it and `what` has it."""
+    """The DType of an ONNX element type; UnsupportedError or ModelError with `what` has it."""
     if elem_type in DTYPES:
         return DTYPES[elem_type]
     names = T.DataType
@@ -70,7 +71,8 @@ class LazyConst(Const):
     """A constant whose bytes, and so its key, are read when they are needed."""
 
     def __init__(self, load: Callable[[], np.ndarray]) -> None:
-        self._array, self._key, self._load = None, None, load
+        super().__init__(key="", load=load)
+        self._key = None
 
 
 def tensor(
@@ -109,7 +111,7 @@ def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) 
 
 def _from_bytes(data: memoryview, type: TensorType) -> np.ndarray:
     if type.dtype is DType.BOOL:  # bytes other than 0 and 1 would be no bool
-        return (np.frombuffer(data, np.uint8) != 0).reshape(type.shape)
+        return np.not_equal(np.frombuffer(data, np.uint8), 0).reshape(type.shape)
     array = np.frombuffer(
         data, type.dtype.numpy
     )  # ONNX is little endian, and so are the hosts we run on
@@ -134,7 +136,7 @@ def _from_ints(values: list[int], what: str, type: TensorType) -> np.ndarray:
     """Integers hold bool as 0 and 1, and the bits of 16-bit floats."""
     wide = np.array(values, np.uint64 if type.dtype in (DType.U32, DType.U64) else np.int64)
     if type.dtype is DType.BOOL:
-        return wide != 0
+        return np.not_equal(wide, 0)
     small = np.dtype(np.uint16) if type.dtype.is_float else type.dtype.numpy
     narrow = wide.astype(small)
     if not np.array_equal(narrow.astype(wide.dtype), wide):

@@ -1,8 +1,8 @@
 """Walks the nodes of a model and lets each operator write its IR.
 
-A frame is one body with its names: the graph, a branch of an `If` (which sees the names around it), or a
-function (which does not). A node that fails is reported; its outputs become unknown, and whatever reads
-them is skipped without a word, so one run tells all independent problems.
+A frame is one body with its names: the graph, a branch of an `If` (which sees the names around
+it), or a function (which does not). A node that fails is reported; its outputs become unknown,
+and whatever reads them is skipped without a word, so one run tells all independent problems.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Walker:
         self.named: dict[Value, int] = {}  # depth of the frame that named a value
         self.skipped = 0
 
-    # -- bodies ---------------------------------------------------------------------------------------
+    # -- bodies ------------------------------------------------------------------------------------
     def constants(self, g: onnx.GraphProto, frame: Frame, raws: dict[int, memoryview]) -> None:
         """The initializers of a graph become constants of its frame."""
         for i, t in enumerate(g.initializer):
@@ -127,7 +127,7 @@ class Walker:
             self.model, frame.label(p, index), f"{domain}::{p.op_type}" if domain else p.op_type
         )
 
-    # -- one node -------------------------------------------------------------------------------------
+    # -- one node ----------------------------------------------------------------------------------
     def _node(self, p: onnx.NodeProto, index: int, frame: Frame, broken: set[str]) -> None:
         loc = self._loc(p, frame, index)
         outs: Sequence[Binding]
@@ -229,7 +229,7 @@ class Walker:
             f"the operator {domain + '::' if domain else ''}{op} is not supported"
         )
 
-    # -- constants, functions, branches -----------------------------------------------------------------
+    # -- constants, functions, branches ------------------------------------------------------------
     def _constant(self, attrs: dict[str, Any]) -> Value:
         if len(attrs) != 1:
             raise ModelError(f"a Constant holds one value, this one {len(attrs)}")
@@ -293,7 +293,7 @@ class Walker:
         return frame.depth + 1
 
 
-# -- what is wrong ----------------------------------------------------------------------------------------
+# -- what is wrong ---------------------------------------------------------------------------------
 def _trimmed(names: Sequence[str]) -> list[str]:
     """without empty names at the end"""
     out = list(names)
@@ -317,21 +317,18 @@ def _no_such_operator(op: str, opset: int) -> MonoblocError:
 
 def _run_time_condition(condition: Value | None) -> UnsupportedError:
     sources = graph_inputs_behind(condition) if condition is not None else []
+    binds = " ".join(f"--bind {s}=..." for s in sources)
     return UnsupportedError(
         "If with a condition that is known only at run time is not supported",
         notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"]
         if sources
         else [],
-        hints=[
-            "fix that input while compiling: `" + " ".join(f"--bind {s}=..." for s in sources) + "`"
-        ]
-        if sources
-        else [],
+        hints=[f"fix that input while compiling: `{binds}`"] if sources else [],
     )
 
 
 def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelError | None:
-    """An error when a declared type cannot be that of `v`. Symbols and unknown sizes agree with anything."""
+    """An error when a declared type cannot be that of `v`; symbols and unknown sizes can be."""
     if type is None or type.WhichOneof("value") != "tensor_type":
         return None
     t = type.tensor_type
@@ -349,7 +346,5 @@ def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelErro
     shape = f"[{','.join(map(str, dims or []))}]" if t.HasField("shape") else ""
     return ModelError(
         f"output '{name}' is declared {kind}{shape}, but is {v.type}",
-        hints=[
-            "the file's shapes are stale: infer them again, or remove them from value_info and outputs"
-        ],
+        hints=["the file's declared shapes are stale: infer them again, or remove them"],
     )
