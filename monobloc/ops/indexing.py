@@ -94,3 +94,325 @@ def gather_const(b: Any, x: Value, at: Array, axis: int) -> Value:
         return reshape(b, slice_of(b, x, cut), [*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]])
     out: Value = b.one("Gather", x, b.const(at.astype(np.int64)), axis=axis)
     return out
+
+
+class GatherElements(OpDef):
+    """x at the output's own index, but for `axis`, where the index is data"""
+
+    name = "GatherElements"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, at = n.inputs
+        axis = axis_of(n.attrs.get("axis", 0), x.type.rank, "GatherElements")
+        return b.emit("GatherElements", [x, wrap_const(b, at, x.shape[axis], self.name)], {"axis": axis})
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, at = only(ins[0], self.name), only(ins[1], self.name)
+        index_dtype(at, self.name)
+        fits_elements(self.name, x, at, attrs["axis"])
+        return [TensorType(x.dtype, at.shape)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, at = xs
+        assert x is not None and at is not None
+        return x[element_index(at, x.shape, attrs["axis"], self.name)]
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        (x, at), axis = xs, n.attrs["axis"]
+        assert x is not None and at is not None
+        pick = checked(at, n.used[1], n.used[0].shape[axis])
+        return lambda *i: x(*i[:axis], pick(*i), *i[axis + 1 :])
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((3, 4)).astype(np.float32)
+        yield Case((x, np.array([[0, -1, 2], [-3, 1, 1]])), {"axis": 0})
+        yield Case((x, np.array([[3, -4], [0, -2], [1, 1]], np.int32)), {"axis": 1}, "i32")
+
+
+def wrap_const(b: Any, at: Value, n: int | Array, op: str) -> Value:
+    """constant indices checked and counted from the front; others as they are"""
+    if at.const is None or not at.type.size:
+        return at
+    out: Value = b.const(wrapped(at.const.array, n, op).astype(np.int64))
+    return out
+
+
+def fits_elements(op: str, x: Value, at: Value, axis: int) -> None:
+    """indices of one element each: same rank, and no larger than x but along `axis`"""
+    small = all(a <= d for k, (a, d) in enumerate(zip(at.shape, x.shape)) if k != axis)
+    if at.type.rank != x.type.rank or not small or (at.type.size and not x.shape[axis]):
+        raise ModelError(f"{op} along axis {axis} of shape {list(x.shape)} has indices of shape {list(at.shape)}")
+
+
+def element_index(at: Array, shape: Sequence[int], axis: int, op: str) -> tuple[Array, ...]:
+    """full numpy index of what `at` names along `axis`"""
+    grid = list(np.indices(at.shape, sparse=True))
+    grid[axis] = wrapped(at, shape[axis], op)
+    return tuple(grid)
+
+
+class GatherND(OpDef):
+    """Slices of x at index tuples, the last axis of the indices; the first batch_dims axes agree"""
+
+    name = "GatherND"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, at = n.inputs
+        batch = n.attrs.get("batch_dims", 0)
+        attrs = {"batch_dims": batch}
+        self.infer([x, at], attrs)
+        return b.emit("GatherND", [x, wrap_const(b, at, tuple_sizes(x, at, batch), self.name)], attrs)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, at = only(ins[0], self.name), only(ins[1], self.name)
+        index_dtype(at, self.name)
+        batch = attrs["batch_dims"]
+        width = at.shape[-1] if at.type.rank else 0
+        inside = 0 <= batch < at.type.rank and 1 <= width <= x.type.rank - batch
+        if not inside or at.shape[:batch] != x.shape[:batch]:
+            raise ModelError(
+                f"GatherND of shape {list(x.shape)} has indices of shape {list(at.shape)} with {batch} batch axes"
+            )
+        return [TensorType(x.dtype, (*at.shape[:-1], *x.shape[batch + width :]))]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, at = xs
+        assert x is not None and at is not None
+        batch, width = attrs["batch_dims"], at.shape[-1]
+        grid = np.indices(at.shape[:-1], sparse=True)[:batch] if batch else ()
+        at = wrapped(at, np.array(x.shape[batch : batch + width]), self.name)
+        return x[(*grid, *np.moveaxis(at, -1, 0))]
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, at = xs
+        assert x is not None and at is not None
+        v, w = n.used
+        batch, lead, width = n.attrs["batch_dims"], w.type.rank - 1, w.shape[-1]
+        picks = [checked(at, w, v.shape[batch + k]) for k in range(width)]
+
+        def f(*i: Expr) -> Expr:
+            inner = [p(*i[:lead], idx(k)) for k, p in enumerate(picks)]
+            return x(*i[:batch], *inner, *i[lead:])
+
+        return f
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+        yield Case((x, np.array([[-1, -1], [0, -2]])), {"batch_dims": 0})
+        yield Case((x, np.array([[[0, 3], [-1, -4]], [[1, 1], [2, 2]]])), {"batch_dims": 1}, "batch")
+        yield Case((x, np.array([[1, 2, 3], [-1, -1, -1]], np.int32)), {"batch_dims": 0}, "full")
+
+
+def tuple_sizes(x: Value, at: Value, batch: int) -> Array:
+    """sizes of the axes that the parts of an index tuple name"""
+    return np.array(x.shape[batch : batch + at.shape[-1]])
+
+
+# -- writing ----------------------------------------------------------------------------------------------
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+_UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def scatter_ref(x: Array, at: tuple[Any, ...], updates: Array, reduction: str) -> Array:
+    """x with the updates written in order; halves are summed in float64"""
+    if reduction == "none":
+        out = x.copy()
+        out[at] = updates
+        return out
+    wide = np.float64 if x.dtype.kind not in "biu" else x.dtype
+    out = x.astype(wide)
+    _UFUNCS[reduction].at(out, at, updates.astype(wide))
+    return out.astype(x.dtype)
+
+
+def reduction_of(n: Any) -> str:
+    """the attribute, one of REDUCTIONS"""
+    kind: str = n.attrs.get("reduction", "none")
+    if kind not in REDUCTIONS:
+        n.fail(f"has the unknown reduction {kind!r}")
+    return kind
+
+
+def same_kind(op: str, x: Value, updates: Value, reduction: str) -> None:
+    if x.dtype is not updates.dtype:
+        raise ModelError(f"{op} writes {updates.dtype.value} into {x.dtype.value}")
+    if x.dtype is DType.BOOL and reduction != "none":
+        raise ModelError(f"{op} with reduction {reduction!r} of booleans")
+
+
+def _combine(reduction: str, dtype: DType) -> str:
+    """C: the element `*d` and the update `v` become one; NaN stays NaN"""
+    nan = " || v != v" if dtype.is_float else ""
+    return {
+        "none": "*d = v;",
+        "add": f"*d = ({dtype.c})(*d + v);",
+        "mul": f"*d = ({dtype.c})(*d * v);",
+        "max": f"if (v > *d{nan}) *d = v;",
+        "min": f"if (v < *d{nan}) *d = v;",
+    }[reduction]
+
+
+def _loops(shape: Sequence[int]) -> str:
+    """C: the heads of nested loops over i0, i1, ..."""
+    return "\n".join(f"for (long i{k} = 0; i{k} < {d}; i{k}++)" for k, d in enumerate(shape))
+
+
+def _offset(strides: Sequence[int], names: Sequence[str]) -> str:
+    return " + ".join(f"{n} * {s}" for n, s in zip(names, strides)) or "0"
+
+
+def _dense(shape: Sequence[int]) -> list[int]:
+    return list(TensorType(DType.I64, tuple(shape)).strides)
+
+
+def _head(n: Node, c: Any) -> str:
+    """C: pointers, and the output as a copy of x"""
+    x, at, u = n.used
+    y = n.outputs[0]
+    return f"""\
+if (tid != 0) return MB_OK;
+const {x.dtype.c} *x = {c.ptr(x)}, *u = {c.ptr(u)};
+const {at.dtype.c} *at = {c.ptr(at)};
+{y.dtype.c} *y = {c.ptr(y)};
+for (long i = 0; i < {x.type.size}; i++) y[i] = x[i];
+"""
+
+
+class ScatterElements(OpDef):
+    """x with elements replaced (or combined) at the updates' own index, but for `axis`, where it is data.
+    Updates are taken in row-major order, so the last one wins."""
+
+    name = "ScatterElements"
+    aliases = ("Scatter",)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, at, updates = n.inputs
+        axis = axis_of(n.attrs.get("axis", 0), x.type.rank, self.name)
+        attrs = {"axis": axis, "reduction": reduction_of(n)}
+        return b.emit(self.name, [x, wrap_const(b, at, x.shape[axis], self.name), updates], attrs)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, at, updates = (only(v, self.name) for v in ins)
+        index_dtype(at, self.name)
+        same_kind(self.name, x, updates, attrs["reduction"])
+        fits_elements(self.name, x, at, attrs["axis"])
+        if at.shape != updates.shape:
+            raise ModelError(f"{self.name} has indices {list(at.shape)} and updates {list(updates.shape)}")
+        return [TensorType(x.dtype, x.shape)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, at, updates = xs
+        assert x is not None and at is not None and updates is not None
+        where = element_index(at, x.shape, attrs["axis"], self.name)
+        return scatter_ref(x, where, updates, attrs["reduction"])
+
+    def routine(self, n: Node, c: Any) -> str:
+        x, at, _ = n.used
+        axis, size = n.attrs["axis"], x.shape[n.attrs["axis"]]
+        names = [f"i{k}" for k in range(x.type.rank)]
+        here = _offset(_dense(at.shape), names)
+        names[axis] = "k"
+        return f"""{_head(n, c)}{_loops(at.shape)} {{
+  long p = {here}, k = (long)at[p];
+  k += k < 0 ? {size} : 0;
+  if (k < 0 || k >= {size}) return MB_E_INDEX;
+  {x.dtype.c} *d = y + ({_offset(_dense(x.shape), names)}), v = u[p];
+  {_combine(n.attrs["reduction"], x.dtype)}
+}}"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((3, 4)).astype(np.float32)
+        at, u = np.array([[0, -1, 2], [-3, 1, 1]]), rng.standard_normal((2, 3)).astype(np.float32)
+        yield Case((x, at, u), {"axis": 0, "reduction": "none"})
+        twice = np.array([[1, -3, 1], [0, 0, 3]], np.int32)
+        for kind in REDUCTIONS[1:]:
+            yield Case((x, twice, u), {"axis": 1, "reduction": kind}, kind)
+        with_nan = u.copy()
+        with_nan[0, 0] = np.nan
+        yield Case((x, twice, with_nan), {"axis": 1, "reduction": "max"}, "nan")
+        ints = (x * 9).astype(np.int64)
+        yield Case((ints, twice, ints[:2, :3] + 1), {"axis": 1, "reduction": "mul"}, "int")
+        yield Case((x, at[:0], u[:0]), {"axis": 0, "reduction": "none"}, "empty")
+
+
+class ScatterND(OpDef):
+    """x with slices replaced (or combined) at index tuples, in the order of the tuples"""
+
+    name = "ScatterND"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, at, updates = n.inputs
+        attrs = {"reduction": reduction_of(n)}
+        self.infer(n.inputs, attrs)
+        return b.emit(self.name, [x, wrap_const(b, at, tuple_sizes(x, at, 0), self.name), updates], attrs)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, at, updates = (only(v, self.name) for v in ins)
+        index_dtype(at, self.name)
+        same_kind(self.name, x, updates, attrs["reduction"])
+        width = at.shape[-1] if at.type.rank else 0
+        if not 1 <= width <= x.type.rank or updates.shape != (*at.shape[:-1], *x.shape[width:]):
+            raise ModelError(
+                f"ScatterND into shape {list(x.shape)} has indices {list(at.shape)} and updates {list(updates.shape)}"
+            )
+        return [TensorType(x.dtype, x.shape)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, at, updates = xs
+        assert x is not None and at is not None and updates is not None
+        at = wrapped(at, np.array(x.shape[: at.shape[-1]]), self.name)
+        return scatter_ref(x, tuple(np.moveaxis(at, -1, 0)), updates, attrs["reduction"])
+
+    def routine(self, n: Node, c: Any) -> str:
+        x, at, _ = n.used
+        width = at.shape[-1]
+        inner = TensorType(x.dtype, x.shape[width:]).size
+        find = "\n".join(
+            f"  k = (long)at[t * {width} + {j}]; k += k < 0 ? {d} : 0;\n"
+            f"  if (k < 0 || k >= {d}) return MB_E_INDEX;\n"
+            f"  base += k * {s};"
+            for j, (d, s) in enumerate(zip(x.shape[:width], _dense(x.shape)))
+        )
+        return f"""{_head(n, c)}for (long t = 0; t < {at.type.size // width}; t++) {{
+  long k, base = 0;
+{find}
+  for (long i = 0; i < {inner}; i++) {{
+    {x.dtype.c} *d = y + base + i, v = u[t * {inner} + i];
+    {_combine(n.attrs["reduction"], x.dtype)}
+  }}
+}}"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((3, 4, 2)).astype(np.float32)
+        at = np.array([[-1, -1], [0, -2], [2, 3]])
+        u = rng.standard_normal((3, 2)).astype(np.float32)
+        for kind in REDUCTIONS:
+            yield Case((x, at, u), {"reduction": kind}, kind)
+        full = np.array([[[0, 1, 1]], [[-3, -3, -1]]], np.int32)
+        yield Case((x, full, u[:2, :1]), {"reduction": "add"}, "full")
+
+
+# -- by condition -----------------------------------------------------------------------------------------
+class NonZero(OpDef):
+    """Vanishes: the size of its result is data, so its input must be constant"""
+
+    name = "NonZero"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = np.asarray(n.const(0, "X"))
+        rows = np.nonzero(x.reshape(-1) if x.ndim == 0 else x)
+        return [b.const(np.stack(rows).astype(np.int64))]
+
+
+class Compress(OpDef):
+    """Vanishes: a Gather, as the condition must be constant"""
+
+    name = "Compress"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, keep = n.inputs[0], np.flatnonzero(n.const(1, "condition"))
+        axis = n.attrs.get("axis")
+        if axis is None:
+            x, axis = reshape(b, x, [-1] if x.type.size else [0]), 0
+        axis = axis_of(axis, x.type.rank, "Compress")
+        return [gather_const(b, x, wrapped(keep, x.shape[axis], "Compress"), axis)]

@@ -25,6 +25,9 @@ from eval_expr import eval_node
 SEED, OPSET = 20240, 23
 print(f"seed {SEED}")
 
+# (operator, case) where both ONNX implementations differ from us, and why we are right
+DIFFERENT = {("ScatterElements", "nan"): "their max is Python's, which loses a NaN depending on the order"}
+
 
 def all_cases() -> list[Any]:
     out = []
@@ -93,6 +96,8 @@ def test_every_operator_can_be_lowered() -> None:
 
 def has_onnx_form(op: OpDef, case: Case) -> bool:
     """Whether the operator's attributes and inputs are ONNX's own."""
+    if (op.name, case.name) in DIFFERENT:
+        return False
     if op.internal or op.domain or "::" in op.name or not onnx.defs.has(op.name, OPSET):
         return False
     schema = onnx.defs.get_schema(op.name, OPSET)

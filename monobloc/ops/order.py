@@ -1,0 +1,296 @@
+"""Operators about order: the best elements, where they are, running sums, and distinct elements.
+
+NaN is larger than every number, and of equal elements the one with the lower index comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from monobloc.errors import ModelError
+from monobloc.ir.expr import BOOL, Expr, Fn, call, idx, reduce
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.shape import axis_of, only
+
+Array = np.ndarray
+
+
+def comparable(x: Array) -> Array:
+    """what numpy can sort: half floats as float32"""
+    return x.astype(np.float32) if x.dtype.kind not in "biuf" else x
+
+
+# -- where the largest is -----------------------------------------------------------------------------
+class ArgExtreme(OpDef):
+    """Index of the largest or smallest element along `axis`, the first or the last of equal ones"""
+
+    kind: ClassVar[str]
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        axis = axis_of(n.attrs.get("axis", 0), x.type.rank, self.name)
+        last = n.attrs.get("select_last_index", 0)
+        return b.emit(self.name, [x], {"axis": axis, "keepdims": n.attrs.get("keepdims", 1), "select_last_index": last})
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, axis = only(ins[0], self.name), attrs["axis"]
+        if not x.shape[axis]:
+            raise ModelError(f"{self.name} along axis {axis} of shape {list(x.shape)}, which is empty")
+        kept = (1,) if attrs["keepdims"] else ()
+        return [TensorType(DType.I64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        assert xs[0] is not None
+        x, axis, last = comparable(xs[0]), attrs["axis"], attrs["select_last_index"]
+        find = np.argmax if self.kind == "max" else np.argmin
+        at = find(np.flip(x, axis) if last else x, axis)
+        at = x.shape[axis] - 1 - at if last else at
+        return (np.expand_dims(at, axis) if attrs["keepdims"] else at).astype(np.int64)
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, axis = xs[0], n.attrs["axis"]
+        assert x is not None
+        size, skip = n.used[0].shape[axis], 1 if n.attrs["keepdims"] else 0
+        fold = "max" if n.attrs["select_last_index"] else "min"
+
+        def at(*i: Expr) -> Expr:
+            if size == 1:
+                return idx(0)
+
+            def element(k: Expr) -> Expr:
+                return x(*i[:axis], k, *i[axis + skip :])
+
+            best = reduce(self.kind, [size], element)
+
+            def is_best(k: Expr) -> Expr:
+                e = element(k)
+                same = e.eq(best)
+                return call("lor", same, call("isnan", e, dtype=BOOL)) if e.dtype.is_float else same
+
+            return reduce(fold, [size], lambda k: k, is_best)
+
+        return at
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.integers(-3, 4, (3, 7, 4)).astype(np.float32)
+        for axis in (0, 1, 2):
+            for last in (0, 1):
+                yield Case((x,), {"axis": axis, "keepdims": last, "select_last_index": last}, f"{axis}_{last}")
+        y = x.copy()
+        y[0, 2:4, 0] = np.nan
+        yield Case((y,), {"axis": 1, "keepdims": 0, "select_last_index": 0}, "nan")
+        yield Case((x.astype(np.uint8),), {"axis": 1, "keepdims": 0, "select_last_index": 0}, "u8")
+        yield Case((x[:1],), {"axis": 0, "keepdims": 0, "select_last_index": 1}, "single")
+
+
+class ArgMax(ArgExtreme):
+    """Index of the largest element"""
+
+    name = "ArgMax"
+    kind = "max"
+
+
+class ArgMin(ArgExtreme):
+    """Index of the smallest element"""
+
+    name = "ArgMin"
+    kind = "min"
+
+
+# -- the best k -----------------------------------------------------------------------------------------
+class TopK(OpDef):
+    """The k largest or smallest elements along `axis` and their indices, best first"""
+
+    name = "TopK"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        axis = axis_of(n.attrs.get("axis", -1), x.type.rank, "TopK")
+        k = n.attrs["k"] if n.opset < 10 else int(np.asarray(n.const(1, "K")).ravel()[0])
+        return b.emit("TopK", [x], {"axis": axis, "k": int(k), "largest": n.attrs.get("largest", 1)}, outputs=2)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, axis, k = only(ins[0], "TopK"), attrs["axis"], attrs["k"]
+        if not 0 <= k <= x.shape[axis]:
+            raise ModelError(f"TopK wants {k} of {x.shape[axis]} elements along axis {axis}")
+        if x.dtype is DType.BOOL:
+            raise ModelError("TopK of booleans")
+        shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+        return [TensorType(x.dtype, shape), TensorType(DType.I64, shape)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> list[Array]:
+        x, axis = xs[0], attrs["axis"]
+        assert x is not None
+        keys = comparable(x)
+        if attrs["largest"]:
+            order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
+        else:
+            order = np.argsort(keys, axis, kind="stable")
+        at = np.take(order, np.arange(attrs["k"]), axis).astype(np.int64)
+        return [np.take_along_axis(x, at, axis), at]
+
+    def routine(self, n: Node, c: Any) -> str:
+        x, axis = n.used[0], n.attrs["axis"]
+        outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        values = c.ptr(n.outputs[0])
+        at = c.ptr(n.outputs[1]) if len(n.outputs) > 1 else c.scratch(8 * n.outputs[0].type.size)
+        t, worse = x.dtype.c, _worse(x.dtype, bool(n.attrs["largest"]))
+        return f"""\
+if (tid != 0) return MB_OK;
+const {t} *x = {c.ptr(x)};
+{t} *y = {values};
+int64_t *at = (int64_t *){at};
+for (long o = 0; o < {outer}; o++)
+for (long i = 0; i < {inner}; i++) {{
+  /* a heap of the best so far, the worst of them at its root */
+  const {t} *s = x + o * {size * inner} + i;
+  {t} *v = y + o * {n.attrs["k"] * inner} + i;
+  int64_t *w = at + o * {n.attrs["k"] * inner} + i;
+  for (long e = 0, n = 0; e < {size + n.attrs["k"]}; e++) {{
+    {t} a;
+    int64_t b;
+    long p = 0;
+    if (e < {size}) {{ /* one more element */
+      a = s[e * {inner}], b = e;
+      if (n < {n.attrs["k"]}) {{
+        for (p = n++; p > 0; ) {{
+          long q = (p - 1) / 2;
+          {t} c = v[q * {inner}];
+          int64_t d = w[q * {inner}];
+          if (!({worse("a", "b", "c", "d")})) break;
+          v[p * {inner}] = c, w[p * {inner}] = d, p = q;
+        }}
+        v[p * {inner}] = a, w[p * {inner}] = b;
+        continue;
+      }}
+      if (n == 0 || !({worse("v[0]", "w[0]", "a", "b")})) continue;
+    }} else {{ /* the worst goes to the end of what is left */
+      if (--n <= 0) break;
+      a = v[n * {inner}], b = w[n * {inner}];
+      v[n * {inner}] = v[0], w[n * {inner}] = w[0];
+    }}
+    for (long q = 1; q < n; q = 2 * p + 1) {{
+      if (q + 1 < n && ({worse(f"v[(q + 1) * {inner}]", f"w[(q + 1) * {inner}]", f"v[q * {inner}]", f"w[q * {inner}]")})) q++;
+      if (!({worse(f"v[q * {inner}]", f"w[q * {inner}]", "a", "b")})) break;
+      v[p * {inner}] = v[q * {inner}], w[p * {inner}] = w[q * {inner}], p = q;
+    }}
+    v[p * {inner}] = a, w[p * {inner}] = b;
+  }}
+}}"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.integers(-5, 6, (3, 9, 2)).astype(np.float32)
+        for largest in (0, 1):
+            for axis, k in ((0, 2), (1, 4), (1, 9), (2, 1)):
+                yield Case((x,), {"axis": axis, "k": k, "largest": largest}, f"{axis}_{k}_{largest}")
+        y = x.copy()
+        y[0, 1, :], y[1, 5, 0], y[2, 0, 1] = np.nan, np.inf, -np.inf
+        yield Case((y,), {"axis": 1, "k": 3, "largest": 1}, "nan")
+        yield Case((y,), {"axis": 1, "k": 8, "largest": 0}, "nan_smallest")
+        yield Case((x.astype(np.int64),), {"axis": 1, "k": 5, "largest": 1}, "i64")
+        yield Case((x,), {"axis": 1, "k": 0, "largest": 1}, "none")
+
+
+def _worse(dtype: DType, largest: bool) -> Any:
+    """C: whether element (a, index b) comes after (c, index d) in the result"""
+
+    def less(a: str, c: str) -> str:
+        return f"({a} < {c} || ({a} == {a} && {c} != {c}))" if dtype.is_float else f"{a} < {c}"
+
+    def text(a: str, b: str, c: str, d: str) -> str:
+        first, second = (a, c) if largest else (c, a)
+        return f"{less(first, second)} || (!({less(second, first)}) && {b} > {d})"
+
+    return text
+
+
+# -- running sums -----------------------------------------------------------------------------------------
+class CumSum(OpDef):
+    """Running sum along `axis`, without the element itself if exclusive, from the end if reverse"""
+
+    name = "CumSum"
+    tol = Tol(1e-4, 1e-5)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        axis = axis_of(int(np.asarray(n.const(1, "axis")).ravel()[0]), x.type.rank, "CumSum")
+        attrs = {"axis": axis, "exclusive": n.attrs.get("exclusive", 0), "reverse": n.attrs.get("reverse", 0)}
+        return b.emit("CumSum", [x], attrs)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x = only(ins[0], "CumSum")
+        if x.dtype is DType.BOOL:
+            raise ModelError("CumSum of booleans")
+        return [TensorType(x.dtype, x.shape)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, axis = xs[0], attrs["axis"]
+        assert x is not None
+        y = np.flip(x, axis) if attrs["reverse"] else x
+        wide = y.astype(np.float64) if x.dtype.kind not in "iu" else y
+        if attrs["exclusive"]:
+            front = [(1, 0) if k == axis else (0, 0) for k in range(x.ndim)]
+            wide = np.pad(wide, front)[tuple(slice(-1 if k == axis else None) for k in range(x.ndim))]
+        total = np.cumsum(wide, axis, dtype=wide.dtype)
+        return (np.flip(total, axis) if attrs["reverse"] else total).astype(x.dtype)
+
+    def routine(self, n: Node, c: Any) -> str:
+        x, axis = n.used[0], n.attrs["axis"]
+        outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        t = x.dtype.c
+        wide = "float" if x.dtype in (DType.F16, DType.BF16) else t
+        if x.dtype.is_int:
+            wide = "uint64_t"  # sums wrap
+        at = f"(o * {size} + {f'{size - 1} - e' if n.attrs['reverse'] else 'e'}) * {inner} + i"
+        add = f"sum += ({wide})x[p];"
+        step = f"{wide} v = ({wide})x[p]; y[p] = ({t})sum; sum += v;" if n.attrs["exclusive"] else f"{add} y[p] = ({t})sum;"
+        return f"""\
+if (tid != 0) return MB_OK;
+const {t} *x = {c.ptr(x)};
+{t} *y = {c.ptr(n.outputs[0])};
+for (long o = 0; o < {outer}; o++)
+for (long i = 0; i < {inner}; i++) {{
+  {wide} sum = 0;
+  for (long e = 0; e < {size}; e++) {{
+    long p = {at};
+    {step}
+  }}
+}}"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((3, 5, 4)).astype(np.float32)
+        for exclusive in (0, 1):
+            for reverse in (0, 1):
+                attrs = {"axis": exclusive + reverse, "exclusive": exclusive, "reverse": reverse}
+                yield Case((x,), attrs, f"{exclusive}{reverse}")
+        yield Case(((x * 9).astype(np.int32),), {"axis": 1, "exclusive": 0, "reverse": 0}, "int")
+        yield Case((x.astype(np.float16),), {"axis": 1, "exclusive": 1, "reverse": 1}, "half")
+        yield Case((x[:, :0],), {"axis": 1, "exclusive": 1, "reverse": 0}, "empty")
+
+
+class Unique(OpDef):
+    """Vanishes: the size of its result is data, so its input must be constant"""
+
+    name = "Unique"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, axis = np.asarray(n.const(0, "X")), n.attrs.get("axis")
+        if axis is not None:
+            axis = axis_of(axis, x.ndim, "Unique")
+        if x.dtype.kind not in "biuf":
+            n.unsupported(f"Unique of {x.dtype}")
+        values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+        inverse = inverse.reshape(-1)
+        if not n.attrs.get("sorted", 1):
+            order = np.argsort(first, kind="stable")
+            rank = np.argsort(order, kind="stable")
+            values = np.take(values, order, 0 if axis is None else axis)
+            first, inverse, counts = first[order], rank[inverse], counts[order]
+        indices = [v.astype(np.int64) for v in (first, inverse, counts)]
+        return [b.const(v) for v in (values, *indices)][: n.n_outputs]
