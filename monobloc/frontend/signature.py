@@ -73,13 +73,12 @@ class Signature:
         p = self.param(i)
         return p.name if p else f"number {i}"
 
-    def check(self, inputs: Sequence[Value | None], attrs: dict[str, Any], n_outputs: int) -> None:
-        """ModelError on the first thing that the standard does not allow."""
+    def check(self, inputs: Sequence[object], attrs: dict[str, Any], n_outputs: int) -> None:
+        """ModelError on the first thing that the standard does not allow (absent inputs: None)."""
         self._check_counts(inputs, n_outputs)
         self._check_attributes(attrs)
-        self._check_types(inputs)
 
-    def _check_counts(self, inputs: Sequence[Value | None], n_outputs: int) -> None:
+    def _check_counts(self, inputs: Sequence[object], n_outputs: int) -> None:
         for i, p in enumerate(self.params):
             if p.option == _SINGLE and (i >= len(inputs) or inputs[i] is None):
                 raise ModelError(f"input {i} ({p.name}) is missing")
@@ -107,7 +106,8 @@ class Signature:
             if a.required and name not in attrs:
                 raise ModelError(f"the attribute `{name}` is missing")
 
-    def _check_types(self, inputs: Sequence[Value | None]) -> None:
+    def check_types(self, inputs: Sequence[Value | None]) -> None:
+        """ModelError on an element type that the standard does not allow."""
         seen: dict[str, tuple[int, DType]] = {}
         for i, v in enumerate(inputs):
             p = self.param(i)

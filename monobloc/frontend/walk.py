@@ -173,11 +173,13 @@ class Walker:
         opset = self._opset(domain, frame, p.op_type)
         sig = signature(p.op_type, domain, opset)
         op = self._operator(p.op_type, domain, opset, sig)
+        if sig is not None:
+            sig.check(inputs, attrs, n_outputs)
         known = [v for v in inputs if not isinstance(v, Unknown)]
         if len(known) < len(inputs):
             return [UNKNOWN] * len(p.output)
         if sig is not None:
-            sig.check(known, attrs, n_outputs)
+            sig.check_types(known)
         if domain == "" and p.op_type == "Constant":
             return [self._constant(attrs)]
         if domain == "" and p.op_type == "If":
@@ -319,7 +321,7 @@ def _run_time_condition(condition: Value | None) -> UnsupportedError:
     sources = graph_inputs_behind(condition) if condition is not None else []
     binds = " ".join(f"--bind {s}=..." for s in sources)
     return UnsupportedError(
-        "If with a condition that is known only at run time is not supported",
+        "the condition is known only at run time, which is not supported",
         notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"]
         if sources
         else [],
