@@ -444,10 +444,14 @@ def _nchw_tiles(ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dict[str, i
         mids = (vectors - 1) // nv
         return (nv, mids, vectors - mids * nv, *cover(oc, max_mr(nv, vl, nvreg)))
 
+    def tile(c: int, v: int) -> float:
+        # Vectors of pixels are unaligned: each load touches two lines.
+        return taps * max(c * v / 2, (c + 2 * v) / 2, 4.0) + 1.5 * c * v + 30
+
     def cost(nv: int) -> float:
         _, mids, last, oc1, n1, oc2, n2 = split(nv)
         return sum(
-            n * (mids * tile_cycles(c, nv, taps) + tile_cycles(c, last, taps))
+            n * (mids * tile(c, nv) + tile(c, last))
             for c, n in ((oc1, n1), (oc2, n2))
             if n
         )

@@ -16,6 +16,7 @@ SEED = 20240605
 
 
 def cases(vl: int) -> list[Case]:
+    """`plain` stands for a channels-last input here."""
     same = (1, 1, 1, 1)
     return [
         Case(5, 2 * vl, 3, 3, pads=same),
@@ -41,6 +42,8 @@ def cases(vl: int) -> list[Case]:
         Case(8, 3 * vl, 2, 2, kernel=(5, 5), pads=(4, 4, 0, 0)),
         Case(1, 6 * vl, 2, 4, kernel=(1, 9), pads=(0, 4, 0, 4)),
         Case(2, 2 * vl, 2, 1, kernel=(2, 2), pads=(3, 3, 3, 3)),
+        Case(5, 2 * vl + 1, 3, 3, pads=same, plain=True),
+        Case(7, 3 * vl, 5, 2, strides=(2, 2), pads=(2, 2, 1, 1), plain=True, bh=1),
     ]
 
 
@@ -55,6 +58,7 @@ def descriptor(c: Case, vl: int) -> dict[str, int]:
         strides=c.strides,
         dilations=c.dilations,
         pads=c.pads[:2],
+        x_strides=(c.h * c.w * c.ic, 1, c.w * c.ic, c.ic) if c.plain else None,
     )
     d |= {"epi_loop": c.oc % 2}
     return d | ({"bh": c.bh} if c.bh else {})
@@ -100,7 +104,8 @@ def run_case(
     size = tiles.conv_nchw_scratch(descriptor(c, vl), vl)
     assert size == getattr(lib, f"scratch{i}")(), f"vl {vl} {c}: scratch sizes differ"
     scratch = np.full(max(1, size * nt), np.nan, f32)
-    arrays = (x, w, np.full(y_shape, 7e7, f32), bias, res, scratch)
+    stored = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if c.plain else x
+    arrays = (stored, w, np.full(y_shape, 7e7, f32), bias, res, scratch)
     g = [harness.Guarded(v, at_end) for v in arrays]
     for tid in range(nt):
         getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)

@@ -8,7 +8,7 @@
  * by several vectors of one output row, and weights are the broadcast operand. So the lanes of an
  * epilogue lie along j, not n: ix = {batch, row, column of lane 0, channel}.
  *
- * Padded or strided inputs go through scratch: [IC][rows][stride phases][columns], so that every
+ * Padded, strided or channels-last inputs go through scratch: [IC][rows][stride phases][columns], so that every
  * tap of a vector is one contiguous load whatever the stride. The last, partial vector of a row is
  * shifted left as in tile.h; rows shorter than a vector are computed whole and stored in part.
  * Scratch: max_threads * mb_conv_nchw_scratch(&D) floats.
@@ -138,16 +138,34 @@ MB_INLINE void mb_nchw_fill_row(const mb_conv_nchw *d, const float *x, long f, f
   for (long q = hi; q < cols; q++) s[q] = 0;
 }
 
+/* A channels-last input (x_ch = 1): one pass over its pixels, each channel to its own plane. */
+MB_INLINE void mb_nchw_fill_pixels(const mb_conv_nchw *d, const float *x, float *s) {
+  const long cols = mb_nchw_cols(d), ch = mb_nchw_ch(d);
+  for (long f = 0; f < d->sw; f++)
+    for (long q = 0; q < cols; q++) {
+      long col = q * d->sw + f - d->pl;
+      const float *p = x + col * d->x_pix;
+      float *to = s + f * cols + q;
+      if (col < 0 || col >= d->w)
+        for (long c = 0; c < d->ic; c++) to[c * ch] = 0;
+      else
+        for (long c = 0; c < d->ic; c++) to[c * ch] = p[c];
+    }
+}
+
 MB_INLINE void mb_nchw_fill(const mb_conv_nchw *d, const float *x, long first_row, long rows,
                             float *scratch) {
   const long cols = mb_nchw_cols(d);
+  if (d->x_ch == 1 && d->ic > 1)
+    for (long r = mb_max_long(0, -first_row); r < mb_min_long(rows, d->h - first_row); r++)
+      mb_nchw_fill_pixels(d, x + (first_row + r) * d->x_row, scratch + r * mb_nchw_row(d));
   for (long c = 0; c < d->ic; c++)
     for (long r = 0; r < rows; r++) {
       float *s = scratch + c * mb_nchw_ch(d) + r * mb_nchw_row(d);
       long row = first_row + r;
       if (row < 0 || row >= d->h)
         for (long q = 0; q < d->sw * cols; q++) s[q] = 0;
-      else
+      else if (d->x_ch != 1 || d->ic == 1)
         for (long f = 0; f < d->sw; f++)
           mb_nchw_fill_row(d, x + c * d->x_ch + row * d->x_row, f, s + f * cols);
     }
