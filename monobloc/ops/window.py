@@ -70,10 +70,12 @@ def resolve_pads(
 
 
 def split_pads(totals: Sequence[int], mode: str) -> list[int]:
-    """The odd element goes to the end for SAME_UPPER, to the begin for SAME_LOWER."""
-    small = [t // 2 for t in totals]
-    large = [t - t // 2 for t in totals]
-    return small + large if mode == "SAME_UPPER" else large + small
+    """The odd element goes to the end for SAME_UPPER, to the begin for SAME_LOWER. What a transposed
+    convolution lacks (a negative total) is missing at the end."""
+    small = [max(t, 0) // 2 for t in totals]
+    large = [max(t, 0) - h for t, h in zip(totals, small, strict=True)]
+    begin, end = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return begin + [e + min(t, 0) for e, t in zip(end, totals, strict=True)]
 
 
 def out_extents(op: str, spatial: Sequence[int], attrs: Attrs) -> list[int]:
