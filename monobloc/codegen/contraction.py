@@ -86,7 +86,7 @@ def _conv_axes(c: Contraction) -> Axes:
 def _conv(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
     two = c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
-    desc = conv_descriptor(c, t, xs[3], x_strides=xs, y_strides=ys[:3])
+    desc = conv_descriptor(c, t, xs[3], x_strides=xs, y_strides=ys[:3], plain=not c.node.attrs["packed"])
     assert not desc["copy"] or c.node.attrs["scratch"] >= tiles.conv_scratch(desc), c.node
     call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, 0, {at.scratch}, tid, nt);"
     return KernelText(

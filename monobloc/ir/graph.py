@@ -18,7 +18,11 @@ from monobloc.ir.types import DType, TensorType
 
 
 class Const:
-    """A constant's data, by content: its hash is its name everywhere (object, symbol, cache)."""
+    """A constant's data, by content: its hash is its name everywhere (object, symbol, cache).
+
+    `source` remembers that these data are a permutation of another constant's axes, so that an object
+    can store one of the two and name the other.
+    """
 
     def __init__(
         self,
@@ -26,9 +30,10 @@ class Const:
         *,
         key: str | None = None,
         load: Callable[[], np.ndarray] | None = None,
+        source: tuple[Const, tuple[int, ...]] | None = None,
     ) -> None:
         assert array is not None or (key is not None and load is not None)
-        self._array, self._key, self._load = array, key, load
+        self._array, self._key, self._load, self.source = array, key, load, source
 
     @property
     def array(self) -> np.ndarray:

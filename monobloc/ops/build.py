@@ -62,7 +62,11 @@ class Builder:
     def _fold(
         self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], types: list[TensorType], name: str
     ) -> list[Value]:
-        return [self.graph.constant(name, y) for y in evaluate(d, inputs, attrs, types)]
+        out = [self.graph.constant(name, y) for y in evaluate(d, inputs, attrs, types)]
+        if d.name == "Transpose":  # remembered, so that an object can store one of the two forms
+            assert inputs[0] is not None and inputs[0].const is not None and out[0].const is not None
+            out[0].const.source = (inputs[0].const, tuple(attrs["perm"]))
+        return out
 
 
 def folds(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:

@@ -27,6 +27,7 @@ class PassContext:
     numerics: str = "default"
     threads: int = 1
     optimize: str = "speed"
+    stage: str = "image"  # or "object": weights stay logical, at most permuted
     why: list[tuple[str, str, str]] = field(default_factory=list)  # (node name, pass, reason)
     times: list[tuple[str, float, bool]] = field(default_factory=list)  # (pass, seconds, changed)
 

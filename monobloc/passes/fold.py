@@ -29,7 +29,8 @@ class Fold:
     def run(self, g: Graph, ctx: PassContext) -> bool:
         changed = fold_constant_nodes(g, ctx)
         if ctx.numerics != "strict":
-            changed |= apply_rules(g, RULES, ctx, self.name)
+            rules = RULES if ctx.stage == "image" else OBJECT_RULES
+            changed |= apply_rules(g, rules, ctx, self.name)
         return changed
 
 
@@ -123,3 +124,5 @@ def merge_constants(n: Node, b: Builder) -> Sequence[Value] | None:
 
 
 RULES: dict[str, Sequence[Rule]] = {"Mul": [scale_weights, distribute, merge_constants], "Add": [merge_constants]}
+# an object stores logical weights: scaled ones would be stored a second time
+OBJECT_RULES: dict[str, Sequence[Rule]] = {"Mul": [merge_constants], "Add": [merge_constants]}

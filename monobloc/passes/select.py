@@ -53,7 +53,7 @@ def collapsed_rows(c: Contraction) -> int:
 def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[str, str], Value]) -> None:
     t = ctx.target
     m, k, n = collapsed_rows(c), c.x.shape[-1], c.w.shape[-1]
-    constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2])
+    constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2]) and ctx.stage == "image"
     chosen = tiles.gemm_tiles(m, n, k, t.f32_lanes, t.vector_registers, caches(t), packed=constant)
     set_kernel(c.node, "gemm", chosen, 0)
     c.node.attrs["packed"] = constant
@@ -93,12 +93,17 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
         desc = tiles.dwconv_desc(geo["x"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                                  strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"])
         set_kernel(c.node, "dwconv", {k: desc[k] for k in keys}, 0)
-        pack(g, c, "dw", packed, lambda w: packing.pack_dwconv_w(_four(w)))
+        pack(g, c, "dw", packed, lambda w: packing.pack_dwconv_w(_four(w)), permutes=True)
         return
-    desc = conv_descriptor(c, t, x_channel_stride(c))
+    plain = ctx.stage == "object"
+    desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain)
     set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
     c.node.attrs["copies"] = bool(desc["copy"])
+    c.node.attrs["packed"] = not plain
     nv, groups = desc["nv"], geo["groups"]
+    if plain:
+        pack(g, c, "hwio", packed, lambda w: packing.hwio(_four(w)), permutes=True)
+        return
     pack(g, c, f"conv.{groups}.{nv}.{t.f32_lanes}", packed,
          lambda w: packing.pack_conv_w(_four(w), groups, nv, t.f32_lanes))
 
@@ -130,14 +135,20 @@ def set_kernel(node: Node, kernel: str, chosen: dict[str, int], scratch: int) ->
 
 
 def pack(
-    g: Graph, c: Contraction, how: str, packed: dict[tuple[str, str], Value], f: Callable[[np.ndarray], np.ndarray]
+    g: Graph, c: Contraction, how: str, packed: dict[tuple[str, str], Value],
+    f: Callable[[np.ndarray], np.ndarray], permutes: bool = False,
 ) -> None:
-    """Replace the weights by a packed constant; equal weights packed alike are one constant."""
+    """Replace the weights by a packed constant; equal weights packed alike are one constant.
+
+    `permutes`: the packing is [OC, IC, spatial...] -> [spatial..., IC, OC] and nothing else.
+    """
     assert c.w.const is not None
     key = (c.w.const.key, how)
     if key not in packed:
         data = np.ascontiguousarray(f(c.w.const.array.astype(np.float32, copy=False))).reshape(-1)
         t = TensorType(DType.F32, data.shape)
-        packed[key] = g.const_value(f"{c.w.name}.packed", t, Const(data))
+        order = (*range(2, c.w.type.rank), 1, 0)
+        source = (c.w.const, order) if permutes else None
+        packed[key] = g.const_value(f"{c.w.name}.packed", t, Const(data, source=source))
     i = c.node.inputs.index(c.w)
     g.set_input(c.node, i, packed[key])

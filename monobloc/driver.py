@@ -1,0 +1,191 @@
+"""Model to image in one straight line, for the command line and for Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monobloc.cache import Cache, default_root, write_atomic
+from monobloc.codegen.lower import Lowered
+from monobloc.codegen.names import identifier
+from monobloc.errors import LinkError, ModelError
+from monobloc.frontend.importer import Imported, load_onnx
+from monobloc.link.image import Image, Progress, link_objects, quiet
+from monobloc.link.objects import Module, compile_module
+from monobloc.loader import CompiledModel
+from monobloc.object import ar, fat, toolchain
+from monobloc.object.fat import Object
+from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
+from monobloc.targets import resolve
+
+MODEL_SUFFIXES = (".onnx",)
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
+
+
+@dataclass
+class Build:
+    """What a build made, for reports."""
+
+    path: Path
+    image: Image
+    imported: dict[str, Imported] = field(default_factory=dict)
+
+    @property
+    def programs(self) -> list[Lowered]:
+        return self.image.programs
+
+
+def import_model(path: Path | bytes, o: Options) -> Imported:
+    return load_onnx(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+
+
+def module_of(path: Path, imported: Imported, o: Options) -> Module:
+    """Prefix and title of a model file."""
+    title = o.name or path.stem
+    return Module(imported.graph, identifier(title), title)
+
+
+# -- stage 1 ------------------------------------------------------------------------------------------
+def compile_to_object(
+    path: Path, out: Path, o: Options, header: Path | None = None, progress: Progress = quiet
+) -> Imported:
+    """`monobloc compile MODEL -o X.o`: the Object, and the header beside it."""
+    progress(f"reading {path.name}")
+    imported = import_model(path, o)
+    obj, low = object_of(path, imported, o, progress)
+    obj.write(out, llvm=toolchain.find_tools().llvm)
+    write_atomic(header or out.with_suffix(".h"), [low.header.encode()])
+    return imported
+
+
+def object_of(path: Path, imported: Imported, o: Options, progress: Progress = quiet) -> tuple[Object, Lowered]:
+    progress(f"compiling {path.name}")
+    return compile_module(module_of(path, imported, o), o, open_cache(o))
+
+
+def compile_source(path: Path, out: Path, o: Options) -> None:
+    """`monobloc compile app.c -o app.o`: the user's own code as a fat object."""
+    job = toolchain.CompileJob(path, out, o.target, "fat", o.opt, hosted=True, debug=o.debug,
+                               system_includes=toolchain.system_libc(o.target).includes)
+    for c in toolchain.compile_all([job], 1, open_cache(o)):
+        if c.warnings:
+            sys.stderr.write(c.warnings)
+
+
+# -- stage 2 ------------------------------------------------------------------------------------------
+def link(inputs: Sequence[Path], out: Path, emit: Emit, o: Options, progress: Progress = quiet,
+         libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Image:
+    """`monobloc link`: model objects are compiled anew from their graphs, other inputs go to the linker."""
+    llvm = toolchain.find_tools().llvm
+    objects: list[Object] = []
+    user: list[Path | str] = []
+    for path in inputs:
+        if not path.is_file():
+            raise LinkError(f"cannot read `{path}`: no such file")
+        found = _monobloc_objects(path, llvm)
+        objects += found
+        if not found or ar.is_archive(ar.map_file(path)):
+            user.append(path)
+    if not objects:
+        raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
+    return link_objects(objects, out, emit, o, open_cache(o), user, progress, libs, libdirs)
+
+
+def _monobloc_objects(path: Path, llvm: str) -> list[Object]:
+    data = ar.map_file(path)
+    if ar.is_archive(data):
+        return fat.read(path, llvm=llvm)
+    return fat.read(path, llvm=llvm) if fat.is_monobloc(data) else []
+
+
+# -- both ---------------------------------------------------------------------------------------------
+def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, progress: Progress = quiet,
+          libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Build:
+    """`monobloc build`: models and sources are compiled, then everything is linked."""
+    kind: Emit = emit or EMIT_OF_SUFFIX.get(out.suffix, "exe")
+    if kind == "object" and len(inputs) == 1 and is_model(inputs[0]):
+        imported = compile_to_object(inputs[0], out, o, progress=progress)
+        return Build(out, Image(out), {str(inputs[0]): imported})
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        ready, imports = [], {}
+        for k, path in enumerate(inputs):
+            made = Path(tmp) / f"{k}-{path.stem}.o"
+            if is_model(path):
+                imports[str(path)] = compile_to_object(path, made, o, out.parent / f"{path.stem}.h"
+                                                       if kind != "exe" else None, progress)
+            elif path.suffix in SOURCE_SUFFIXES:
+                compile_source(path, made, o)
+            else:
+                made = path
+            ready.append(made)
+        image = link(ready, out, kind, o, progress, libs, libdirs)
+    return Build(out, image, imports)
+
+
+def is_model(path: Path) -> bool:
+    return path.suffix in MODEL_SUFFIXES
+
+
+def open_cache(o: Options) -> Cache | None:
+    return None if o.cache is None else Cache(o.cache)
+
+
+def user_cache() -> Path:
+    return default_root(os.environ)
+
+
+# -- Python -------------------------------------------------------------------------------------------
+def compile(  # noqa: A001 - the public name
+    model: str | Path | bytes | Any,
+    target: str = "host",
+    shape: Mapping[str, Sequence[int]] | None = None,
+    dim: Mapping[str, int] | None = None,
+    lto: str = "thin",
+    numerics: str = "default",
+    threads: int = 1,
+    *,
+    cpu: str | None = None,
+    optimize: str = "speed",
+    bind: Mapping[str, Any] | None = None,
+    keep_output: Sequence[str] = (),
+    name: str | None = None,
+    graph_lto: bool = True,
+    cache: str | Path | None = None,
+) -> CompiledModel:
+    """Compile a model and load it: `m = compile("m.onnx"); y = m(x)`.
+
+    `model` is a path, the bytes of a file or an `onnx.ModelProto`. `cache` is a folder, by default the
+    user's. Raises MonoblocError with everything that is wrong with the model.
+    """
+    o = Options(
+        target=resolve(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
+        shapes={k: tuple(v) for k, v in (shape or {}).items()}, dims=dict(dim or {}),
+        bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
+        graph_lto=graph_lto, cache=Path(cache) if cache is not None else user_cache(),
+    )
+    folder = tempfile.TemporaryDirectory(prefix="monobloc-")
+    out = Path(folder.name) / "model.so"
+    source, data = _source(model)
+    imported = import_model(data, o)
+    obj, _ = object_of(source, imported, replace(o, name=o.name or source.stem))
+    made = Path(folder.name) / "model.o"
+    obj.write(made, llvm=toolchain.find_tools().llvm)
+    link([made], out, "shared", o)
+    return CompiledModel(out, keep=folder)
+
+
+def _source(model: Any) -> tuple[Path, Any]:
+    if isinstance(model, (str, Path)):
+        return Path(model), Path(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return Path("model.onnx"), bytes(model)
+    if hasattr(model, "SerializeToString"):
+        return Path("model.onnx"), model
+    raise ModelError(f"cannot compile {type(model).__name__}: give a path, bytes or a ModelProto")

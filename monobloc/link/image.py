@@ -1,0 +1,231 @@
+"""Stage 2: Objects become an Image.
+
+    read every graph -> optimize and place each program -> C per partition -> bitcode or native objects
+    (parallel, cached) -> weights as one native object -> LLVM LTO and lld -> image
+
+The objects' own code is not linked: what runs is compiled from the graphs. `--graph-lto off` is the
+exception: it links the objects as they are, with or without LLVM's LTO.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from monobloc.cache import Cache, key, tree_digest, write_atomic
+from monobloc.codegen.interface import model_table
+from monobloc.codegen.lower import Lowered, lower
+from monobloc.errors import LinkError
+from monobloc.ir.graph import Value
+from monobloc.link.objects import (
+    CSRC,
+    INCLUDE,
+    compile_runtime,
+    compile_sources,
+    context,
+    model_files,
+    module_key,
+    read_module,
+)
+from monobloc.object import fat, toolchain
+from monobloc.object.fat import Object, Weight
+from monobloc.object.toolchain import CompileJob, LinkJob
+from monobloc.options import Emit, Options
+from monobloc.passes import dump_to
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Image:
+    """A finished link: where it is and what it was made from (for reports)."""
+
+    path: Path
+    programs: list[Lowered] = field(default_factory=list)
+    cached: bool = False
+
+
+def quiet(_: str) -> None:
+    """No progress."""
+
+
+def link_objects(
+    objects: Sequence[Object],
+    out: Path,
+    emit: Emit,
+    o: Options,
+    cache: Cache | None = None,
+    user_inputs: Sequence[Path | str] = (),
+    progress: Progress = quiet,
+    libs: Sequence[str] = (),
+    libdirs: Sequence[Path] = (),
+) -> Image:
+    """Link; an unchanged program comes out of the cache."""
+    check_prefixes(objects)
+    k = "" if cache is None or user_inputs or o.dump else image_key(objects, emit, o, libs)
+    if cache is not None and k and cache.get_file(k, out):
+        _set_mode(out, emit)
+        return Image(out, cached=True)
+    programs = [] if not o.graph_lto else [_program(obj, o, progress) for obj in objects]
+    check_budgets(programs, o)
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        made = _link(objects, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs)
+    _set_mode(out, emit)
+    if cache is not None and k:
+        cache.put_file(k, out)
+    return Image(made, programs)
+
+
+def _set_mode(out: Path, emit: Emit) -> None:
+    if emit in ("exe", "shared"):
+        out.chmod(0o755)
+
+
+def image_key(objects: Sequence[Object], emit: Emit, o: Options, libs: Sequence[str]) -> str:
+    """Everything that decides an image's bytes."""
+    return key(
+        what="image", modules=[module_key(x) for x in objects], emit=emit, tool=toolchain.tool_version(),
+        target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
+        optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, libs=list(libs),
+        csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
+    )
+
+
+def compiler_digest() -> str:
+    """Our own sources decide the output too."""
+    root = CSRC.parent
+    return key(files=[(p.relative_to(root).as_posix(), p.read_bytes()) for p in sorted(root.rglob("*.py"))])
+
+
+def check_prefixes(objects: Sequence[Object]) -> None:
+    seen: dict[str, str] = {}
+    for obj in objects:
+        prefix = str(obj.summary.get("prefix"))
+        if prefix in seen:
+            raise LinkError(f"two models have the prefix `{prefix}`: {seen[prefix]} and {obj.name}",
+                            hints=["compile one of them with `--name OTHER`"])
+        seen[prefix] = obj.name
+
+
+def _program(obj: Object, o: Options, progress: Progress) -> Lowered:
+    m = read_module(obj)
+    progress(f"optimizing {m.title}")
+    dump = dump_to(o.dump / m.prefix) if o.dump else None
+    low = lower(m.graph, context(o, "image"), m.prefix, m.title, dump)
+    if o.dump:
+        for name, text in {**model_files(low), f"{m.prefix}.h": low.header, f"{m.prefix}.mb": low.unit.listing}.items():
+            (o.dump / m.prefix / name).write_text(text, encoding="utf-8")
+    return low
+
+
+def check_budgets(programs: Sequence[Lowered], o: Options) -> None:
+    """`--ram` and `--flash`: over budget is an error that names the largest contributors."""
+    ram = sum(p.placement.arena for p in programs)
+    if o.ram is not None and ram > o.ram:
+        buffers = sorted((b for p in programs for b in p.placement.buffers), key=lambda b: -b[0].type.bytes)
+        raise LinkError(f"the arena takes {ram} bytes, over the budget of {o.ram}",
+                        notes=[f"{v.type.bytes} bytes: %{v.name} {v.type}" for v, *_ in buffers[:5]])
+    flash = sum(p.weights_bytes for p in programs)
+    if o.flash is not None and flash > o.flash:
+        weights = sorted((v for p in programs for v in p.unit.weights.values()), key=lambda v: -v.type.bytes)
+        raise LinkError(f"weights take {flash} bytes, over the budget of {o.flash}",
+                        notes=[f"{v.type.bytes} bytes: %{v.name} {v.type}" for v in weights[:5]])
+
+
+# -- the link itself ----------------------------------------------------------------------------------
+def _link(
+    objects: Sequence[Object], programs: Sequence[Lowered], folder: Path, out: Path, emit: Emit, o: Options,
+    cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
+) -> Path:
+    progress("compiling")
+    bitcode = o.lto != "none"
+    code: list[Path] = []
+    if programs:
+        for low in programs:
+            code += compile_sources(low, o, folder, "bitcode" if bitcode else "native", cache, model_files(low))
+        code.append(weights_file(programs, folder, o))
+    else:
+        code += _as_they_are(objects, folder, o)
+    prefixes = tuple(str(x.summary["prefix"]) for x in objects)
+    code += support_files(prefixes, folder, emit, o, cache, bool(user))
+    progress("linking")
+    if emit == "archive":
+        return toolchain.archive([_closed(code, folder, o)], out)
+    job = LinkJob(
+        kind={"exe": "exe", "shared": "shared", "object": "relocatable"}[emit],  # type: ignore[arg-type]
+        inputs=(*code, *user), out=out, target=o.target, lto=o.lto,
+        exports=exports(programs, prefixes) if emit == "shared" else (),
+        entry="_start" if emit == "exe" and not user else "",
+        libs=tuple(libs), libdirs=tuple(libdirs),
+        libc=toolchain.system_libc(o.target) if emit == "exe" and user else None,
+        gc=emit != "object", strip=not o.debug and emit != "object", opt=o.opt,
+        thinlto_cache=cache.folder("thinlto") if cache is not None and o.lto == "thin" else None,
+    )
+    return toolchain.link(job).out
+
+
+def _closed(code: Sequence[Path], folder: Path, o: Options) -> Path:
+    """All code as one native relocatable."""
+    job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt)
+    return toolchain.link(job).out
+
+
+def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Path]:
+    """`--graph-lto off`: native code of the objects, or their bitcode and weights."""
+    out = []
+    for k, obj in enumerate(objects):
+        if o.lto == "none":
+            out.append(folder / f"object{k}.o")
+            write_atomic(out[-1], [obj.code])
+            continue
+        out.append(folder / f"object{k}.bc.a")
+        write_atomic(out[-1], [obj.bitcode])
+        out.append(folder / f"object{k}.weights.o")
+        write_atomic(out[-1], fat.weights_object(obj.weights, o.target.elf_machine))
+    return [x for p in out for x in (("--whole-archive", p, "--no-whole-archive") if str(p).endswith(".bc.a") else (p,))]  # type: ignore[misc]
+
+
+def weights_file(programs: Sequence[Lowered], folder: Path, o: Options) -> Path:
+    """All constants of all programs, equal ones once, as a native object."""
+    weights = {v.const.key: Weight(_data(v)) for p in programs for v in p.unit.weights.values() if v.const is not None}
+    path = folder / "weights.o"
+    write_atomic(path, fat.weights_object(weights, o.target.elf_machine))
+    return path
+
+
+def _data(v: Value) -> memoryview:
+    assert v.const is not None
+    a = np.ascontiguousarray(v.const.array).reshape(-1)
+    if a.size == 0:
+        a = np.zeros(1, a.dtype)
+    return memoryview(a.view(np.uint8)).cast("B")
+
+
+def support_files(
+    prefixes: tuple[str, ...], folder: Path, emit: Emit, o: Options, cache: Cache | None, with_user: bool
+) -> list[Path]:
+    """Runtime, model table and `main`, as far as this kind of image needs them."""
+    cpu = [s for s in o.target.runtime if s.startswith("cpu_")]
+    start = [s for s in o.target.runtime if s.startswith("start_")]
+    pool = "pool_clone.c" if emit == "exe" and not with_user else "pool_pthread.c"
+    own = [*cpu, *([pool] if o.threads > 1 else [])]
+    if emit == "exe" and not with_user:
+        own += [*start, "main.c", "npy.c", "tensor.c", "text.c", "mem.c"]
+    if emit == "shared":
+        own.append("mem.c")
+    weak = emit in ("object", "archive")
+    out = compile_runtime(o, folder, own, cache, weak=weak)
+    if emit in ("exe", "shared") and not with_user:
+        job = CompileJob(model_table(prefixes).encode(), folder / "models.o", o.target.baseline(),
+                         includes=(INCLUDE,), name="models.c")
+        out += [c.out for c in toolchain.compile_all([job], 1, cache)]
+    return out
+
+
+def exports(programs: Sequence[Lowered], prefixes: Sequence[str]) -> tuple[str, ...]:
+    """The visible symbols of a shared library: the interface and the model table."""
+    return ("monobloc_model", *(f"{p}_*" for p in prefixes))

@@ -1,0 +1,173 @@
+"""Stage 1: a model's graph becomes an Object that any linker takes and that ours compiles anew.
+
+The graph goes in as it was imported, by logical weights; the native code beside it is made with
+default decisions and reads the same stored weights, at most permuted. Where it reads a permutation,
+that is what is stored, and the graph says Transpose: weights are in the file once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monobloc.cache import Cache
+from monobloc.codegen.lower import Lowered, lower
+from monobloc.errors import LinkError
+from monobloc.ir.graph import Const, Graph
+from monobloc.ir.text import INLINE, parse_graph, print_graph
+from monobloc.ir.types import TensorType
+from monobloc.object import toolchain
+from monobloc.object.fat import Object, Weight
+from monobloc.object.toolchain import CompileJob
+from monobloc.options import Options
+from monobloc.passes import PassContext, dump_to
+
+CSRC = Path(__file__).resolve().parent.parent / "csrc"
+INCLUDE, RUNTIME = CSRC / "include", CSRC / "runtime"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A graph with the prefix of its C interface and the title users know it by."""
+
+    graph: Graph
+    prefix: str
+    title: str
+
+
+def context(o: Options, stage: str) -> PassContext:
+    return PassContext(target=o.target, numerics=o.numerics, threads=o.threads, optimize=o.optimize, stage=stage)
+
+
+def copy_graph(g: Graph) -> Graph:
+    """An equal graph that shares the constants."""
+    table = {v.const.key: v.const for v in g.constants() if v.const is not None}
+    return parse_graph(print_graph(g), lambda key, _: table[key])
+
+
+# -- writing ------------------------------------------------------------------------------------------
+def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[Object, Lowered]:
+    """The Object of a module and what its native code was made from."""
+    native = lower(copy_graph(m.graph), context(o, "object"), m.prefix, m.title,
+                   dump_to(o.dump / "object") if o.dump else None)
+    stored, ir = _store_weights(m.graph, native)
+    code, bitcode = _compile(native, o, cache)
+    weights = {key: Weight(_bytes(c)) for key, c in stored.items()}
+    summary: dict[str, Any] = {
+        "prefix": m.prefix,
+        "title": m.title,
+        "inputs": [[v.origin or v.name, str(v.type)] for v in m.graph.inputs],
+        "outputs": [[n, str(v.type)] for n, v in m.graph.outputs],
+        "target": o.target.name,
+        "cpu": o.target.cpu,
+        "features": list(o.target.features),
+        "threads": o.threads,
+        "numerics": o.numerics,
+        "graph_hash": hashlib.sha256(ir.encode()).hexdigest(),
+    }
+    return Object(code, ir, bitcode, summary, weights, m.prefix), native
+
+
+def _bytes(c: Const) -> memoryview:
+    a = np.ascontiguousarray(c.array).reshape(-1)
+    return memoryview(a.view(np.uint8)).cast("B")
+
+
+def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
+    """What is stored, by content, and the text of the graph that reads it."""
+    stored: dict[str, Const] = {}
+    permuted: dict[str, tuple[Const, tuple[int, ...]]] = {}
+    logical = {v.const.key for v in g.constants() if v.const is not None}
+    for v in native.unit.weights.values():
+        assert v.const is not None
+        stored[v.const.key] = v.const
+        if v.const.source is not None and v.const.source[0].key in logical and v.const.key not in logical:
+            permuted[v.const.source[0].key] = (v.const, v.const.source[1])
+    out = copy_graph(g)
+    for v in out.constants():
+        assert v.const is not None
+        if v.type.size <= INLINE or v.const.key in stored:
+            continue
+        if v.const.key in permuted:
+            const, perm = permuted[v.const.key]
+            t = TensorType(v.dtype, tuple(v.shape[p] for p in perm))
+            base = out.const_value(f"{v.name}.stored", t, const)
+            inverse = [perm.index(k) for k in range(len(perm))]
+            first = out.nodes[0] if out.nodes else None
+            node = out.make("Transpose", [base], [v.type], {"perm": inverse}, name=f"{v.name}.logical", before=first)
+            out.replace(v, node.outputs[0])
+        else:
+            stored[v.const.key] = v.const
+    return stored, print_graph(out)
+
+
+def _compile(low: Lowered, o: Options, cache: Cache | None) -> tuple[bytes, bytes]:
+    """Native code and bitcode of a module, runtime included, each as one file."""
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        folder = Path(tmp)
+        native = compile_sources(low, o, folder, "native", cache, model_files(low))
+        runtime = compile_runtime(o, folder, object_runtime(o), cache, weak=True)
+        code = toolchain.relocatable([*native, *runtime], folder / "code.o", o.target)
+        bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low))
+        packed = toolchain.archive(bitcode, folder / "bc.a")
+        return code.read_bytes(), packed.read_bytes()
+
+
+def model_files(low: Lowered) -> dict[str, str]:
+    return {**low.files, f"{low.unit.prefix}.interface.c": low.interface_file}
+
+
+def compile_sources(
+    low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str]
+) -> list[Path]:
+    """A program's C files as objects; the interface for the baseline, since it checks the CPU."""
+    jobs = []
+    for name, text in files.items():
+        target = o.target.baseline() if name.endswith(".interface.c") else o.target
+        jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
+                               extra=("-fwrapv",), name=name, debug=o.debug))
+    return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
+
+
+def object_runtime(o: Options) -> list[str]:
+    """Runtime sources every object brings along for somebody else's linker."""
+    cpu = [s for s in o.target.runtime if s.startswith("cpu_")]
+    return [*cpu, *(["pool_pthread.c"] if o.threads > 1 else [])]
+
+
+def compile_runtime(
+    o: Options, folder: Path, sources: Sequence[str], cache: Cache | None, weak: bool = False,
+    kind: toolchain.Kind = "native",
+) -> list[Path]:
+    """Runtime sources, always for the baseline: they run before the CPU check has passed."""
+    defines = [("MB_MAX_THREADS", str(max(o.threads, 1)))] + ([("MB_RT_WEAK", "1")] if weak else [])
+    jobs = [CompileJob(RUNTIME / s, folder / f"rt.{s}.o", o.target.baseline(), kind, o.opt, (INCLUDE, RUNTIME),
+                       tuple(defines), extra=("-fwrapv",)) for s in sources]
+    return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
+
+
+# -- reading ------------------------------------------------------------------------------------------
+def read_module(obj: Object) -> Module:
+    """The graph of an Object; weights are read when somebody asks for their bytes."""
+    def weight(key: str, t: TensorType) -> Const:
+        if key not in obj.weights:
+            raise LinkError(f"{obj.name}: the graph names weight `{key}`, which is not in the file")
+        data = obj.weights[key].data
+        if memoryview(data).nbytes != t.bytes:
+            raise LinkError(f"{obj.name}: weight `{key}` has {memoryview(data).nbytes} bytes, {t} needs {t.bytes}")
+        return Const(key=key, load=lambda: np.frombuffer(data, t.dtype.numpy).reshape(t.shape))
+
+    g = parse_graph(obj.ir, weight)
+    return Module(g, str(obj.summary["prefix"]), str(obj.summary["title"]))
+
+
+def module_key(obj: Object) -> str:
+    """Identity of a module for caches: its graph names its weights by content."""
+    return hashlib.sha256(json.dumps([obj.ir, obj.summary.get("prefix"), obj.summary.get("title")]).encode()).hexdigest()

@@ -1,0 +1,217 @@
+"""Compiled shared libraries in Python: numpy in, numpy out.
+
+A CompiledModel owns its arena, so several of one library are independent and may run in threads of
+their own. Inputs are copied into the arena unless the caller writes into `input_buffer(name)`
+himself; outputs are copies unless `copy=False`, which gives views that the next run overwrites.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from monobloc.errors import LinkError, ModelError
+
+ABI = 1
+ALIGN = 64
+_DTYPES = {
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
+    10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: ml_dtypes.bfloat16,
+}
+
+
+class _TensorInfo(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
+        ("dims", ctypes.POINTER(ctypes.c_int64)), ("bytes", ctypes.c_uint64),
+        ("at", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)),
+    ]
+
+
+class _ModelInfo(ctypes.Structure):
+    _fields_ = [
+        ("abi", ctypes.c_uint32), ("size", ctypes.c_uint32), ("name", ctypes.c_char_p),
+        ("n_inputs", ctypes.c_int32), ("n_outputs", ctypes.c_int32),
+        ("inputs", ctypes.POINTER(_TensorInfo)), ("outputs", ctypes.POINTER(_TensorInfo)),
+        ("ram_size", ctypes.c_uint64), ("weights_bytes", ctypes.c_uint64), ("stack_bound", ctypes.c_uint64),
+        ("run", ctypes.CFUNCTYPE(ctypes.c_int)), ("run_at", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
+        ("reset", ctypes.c_void_p), ("reset_at", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+        ("ram", ctypes.CFUNCTYPE(ctypes.c_void_p)), ("set_threads", ctypes.CFUNCTYPE(None, ctypes.c_int)),
+        ("stop", ctypes.CFUNCTYPE(None)), ("strerror", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
+        ("target", ctypes.c_char_p), ("features", ctypes.c_char_p), ("max_threads", ctypes.c_int32),
+    ]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, numpy dtype and shape of an input or output."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+class CompiledModel:
+    """One model of a compiled library, with an arena of its own."""
+
+    def __init__(self, path: Path, index: int = 0, keep: Any = None) -> None:
+        self.path, self._keep = Path(path), keep
+        try:
+            self._lib = ctypes.CDLL(str(self.path.resolve()))
+        except OSError as e:
+            raise LinkError(f"cannot load `{path}`: {e}") from None
+        self._info = _model_info(self._lib, index, self.path)
+        self._ram = _aligned(int(self._info.ram_size))
+        self._inputs = [(s, self._view(i, s)) for s, i in _specs(self._info.inputs, self._info.n_inputs)]
+        self._outputs = [(s, self._view(i, s)) for s, i in _specs(self._info.outputs, self._info.n_outputs)]
+        self.reset()
+        if self._info.max_threads > 1:
+            self.set_threads(int(self._info.max_threads))
+            weakref.finalize(self, self._info.stop)
+
+    def _view(self, info: _TensorInfo, spec: TensorSpec) -> np.ndarray:
+        base = self._ram.ctypes.data
+        offset = int(info.at(base) or 0) - base
+        return self._ram[offset : offset + int(info.bytes)].view(spec.dtype).reshape(spec.shape)
+
+    # -- facts --
+    @property
+    def name(self) -> str:
+        return self._info.name.decode()
+
+    @property
+    def inputs(self) -> list[TensorSpec]:
+        return [s for s, _ in self._inputs]
+
+    @property
+    def outputs(self) -> list[TensorSpec]:
+        return [s for s, _ in self._outputs]
+
+    @property
+    def arena_bytes(self) -> int:
+        return int(self._info.ram_size)
+
+    @property
+    def weights_bytes(self) -> int:
+        return int(self._info.weights_bytes)
+
+    @property
+    def target(self) -> str:
+        return self._info.target.decode()
+
+    def __repr__(self) -> str:
+        return f"CompiledModel({self.name!r}, arena_bytes={self.arena_bytes})"
+
+    # -- running --
+    def input_buffer(self, name: str) -> np.ndarray:
+        """The input inside the arena: write here, then `run({})` copies nothing."""
+        for spec, view in self._inputs:
+            if spec.name == name:
+                return view
+        raise ModelError(f"{self.name} has no input `{name}`; it has {', '.join(s.name for s in self.inputs)}")
+
+    def run(self, feeds: Mapping[str, Any] | None = None, *, copy: bool = True) -> dict[str, np.ndarray]:
+        """One inference. Missing inputs keep what their buffer holds; unknown names are errors."""
+        for name, value in (feeds or {}).items():
+            self._write(self.input_buffer(name), name, value)
+        status = self._info.run_at(self._ram.ctypes.data)
+        if status:
+            raise ModelError(f"{self.name}: {self._info.strerror(status).decode()}")
+        return {s.name: view.copy() if copy else view for s, view in self._outputs}
+
+    def _write(self, view: np.ndarray, name: str, value: Any) -> None:
+        array = np.asarray(value)
+        if array.dtype != view.dtype and not (np.isscalar(value) or isinstance(value, (list, tuple))):
+            raise ModelError(f"input `{name}` is {array.dtype}, {self.name} takes {view.dtype}")
+        if array.shape != view.shape:
+            raise ModelError(f"input `{name}` has shape {list(array.shape)}, {self.name} takes {list(view.shape)}")
+        view[...] = array
+
+    def __call__(self, *args: Any) -> Any:
+        """Inputs in order; one output as it is, several as a tuple."""
+        if len(args) != len(self._inputs):
+            raise ModelError(f"{self.name} takes {len(self._inputs)} inputs, got {len(args)}")
+        out = tuple(self.run({s.name: a for s, a in zip(self.inputs, args, strict=True)}).values())
+        return out[0] if len(out) == 1 else out
+
+    def reset(self) -> None:
+        """State of streaming models back to the start."""
+        self._info.reset_at(self._ram.ctypes.data)
+
+    def set_threads(self, n: int) -> None:
+        """At most as many as it was compiled for."""
+        self._info.set_threads(n)
+
+    def stop(self) -> None:
+        """End worker threads."""
+        self._info.stop()
+
+
+def _aligned(size: int) -> np.ndarray:
+    raw = np.zeros(size + ALIGN, np.uint8)
+    start = -raw.ctypes.data % ALIGN
+    return raw[start : start + size]
+
+
+def _model_info(lib: ctypes.CDLL, index: int, path: Path) -> _ModelInfo:
+    try:
+        get = lib.monobloc_model
+    except AttributeError:
+        raise LinkError(f"`{path}` is no library made by Monobloc") from None
+    get.restype, get.argtypes = ctypes.POINTER(_ModelInfo), [ctypes.c_int]
+    p = get(index)
+    if not p:
+        raise LinkError(f"`{path}` has no model number {index}")
+    info: _ModelInfo = p.contents
+    if info.abi != ABI:
+        raise LinkError(f"`{path}` has ABI {info.abi}, this version reads ABI {ABI}", hints=["build it again"])
+    return info
+
+
+def _specs(infos: Any, n: int) -> list[tuple[TensorSpec, _TensorInfo]]:
+    out = []
+    for k in range(n):
+        i = infos[k]
+        shape = tuple(int(i.dims[d]) for d in range(i.rank))
+        out.append((TensorSpec(i.name.decode(), np.dtype(_DTYPES[i.dtype]), shape), i))
+    return out
+
+
+def load(path: str | Path, index: int = 0) -> CompiledModel:
+    """A shared library made by `monobloc build -o m.so`. A private copy is loaded, so that a file that is
+    rebuilt under the same name is not mistaken for the one loaded before."""
+    source = Path(path)
+    if not source.is_file():
+        raise LinkError(f"cannot load `{path}`: no such file")
+    folder = tempfile.TemporaryDirectory(prefix="monobloc-")
+    private = Path(folder.name) / source.name
+    shutil.copyfile(source, private)
+    return CompiledModel(private, index, keep=folder)
+
+
+class InferenceSession:
+    """onnxruntime's habits: `InferenceSession(path).run(None, feed)`; takes models and libraries."""
+
+    def __init__(self, path: str | Path, **options: Any) -> None:
+        from monobloc.driver import compile as compile_model
+
+        self.model = load(path) if str(path).endswith(".so") else compile_model(path, **options)
+
+    def get_inputs(self) -> list[TensorSpec]:
+        return self.model.inputs
+
+    def get_outputs(self) -> list[TensorSpec]:
+        return self.model.outputs
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+        out = self.model.run(feeds)
+        return [out[n] for n in names] if names else list(out.values())

@@ -1,0 +1,102 @@
+"""What a build is asked for: one record for all verbs, the Python API and `monobloc.toml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from monobloc.errors import ModelError
+from monobloc.targets import Target, resolve
+
+Lto = Literal["none", "thin", "full"]
+Emit = Literal["exe", "shared", "object", "archive", "c"]
+EMIT_OF_SUFFIX: dict[str, Emit] = {".so": "shared", ".o": "object", ".a": "archive"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Every option that changes output. Defaults are the command line's."""
+
+    target: Target = field(default_factory=resolve)
+    name: str | None = None
+    lto: Lto = "thin"
+    graph_lto: bool = True
+    optimize: Literal["speed", "size"] = "speed"
+    numerics: Literal["default", "fast", "strict"] = "default"
+    threads: int = 1
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    bind: Mapping[str, np.ndarray] = field(default_factory=dict)
+    keep_outputs: tuple[str, ...] = ()
+    debug: bool = False
+    jobs: int = 0
+    cache: Path | None = None
+    dump: Path | None = None
+    ram: int | None = None
+    flash: int | None = None
+
+    @property
+    def opt(self) -> Literal["speed", "size"]:
+        return self.optimize
+
+
+def parse_size(text: str) -> int:
+    """`256K`, `1M`, `1.5G` or plain bytes."""
+    m = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMG]?)i?B?", text.strip(), re.IGNORECASE)
+    if not m:
+        raise ModelError(f"`{text}` is no size", hints=["examples: 4096, 256K, 1M"])
+    return int(float(m[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[2].upper()])
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`x=1x3x224x224`; `x=` is a scalar."""
+    out = {}
+    for text in texts:
+        name, eq, dims = text.rpartition("=")
+        if not eq or not re.fullmatch(r"(\d+(x\d+)*)?", dims):
+            raise ModelError(f"`--shape {text}` is no shape", hints=["write `--shape NAME=1x3x224x224`"])
+        out[name] = tuple(int(d) for d in dims.split("x")) if dims else ()
+    return out
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """`batch=4`; ranges and sets are for models that keep the dimension, which is not offered yet."""
+    out = {}
+    for text in texts:
+        name, eq, value = text.rpartition("=")
+        if eq and re.fullmatch(r"\d+\.\.\d+|\d+(,\d+)+", value):
+            raise ModelError(f"`--dim {text}`: a range or set of sizes is not supported yet",
+                             hints=[f"give one value: `--dim {name}={re.split(r'[.,]', value)[0]}`"])
+        if not eq or not re.fullmatch(r"\d+", value):
+            raise ModelError(f"`--dim {text}` is no size", hints=["write `--dim NAME=4`"])
+        out[name] = int(value)
+    return out
+
+
+def parse_bind(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """`x=3`, `x=1,2,3` or `x=file.npy`"""
+    out = {}
+    for text in texts:
+        name, eq, value = text.rpartition("=")
+        if not eq:
+            raise ModelError(f"`--bind {text}` binds nothing", hints=["write `--bind NAME=3` or `NAME=file.npy`"])
+        out[name] = _bound(text, value)
+    return out
+
+
+def _bound(text: str, value: str) -> np.ndarray:
+    if value.endswith(".npy"):
+        try:
+            return np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as e:
+            raise ModelError(f"`--bind {text}`: cannot read `{value}`: {e}") from None
+    try:
+        numbers = [float(v) if re.search(r"[.eEn]", v) else int(v) for v in value.split(",")]
+    except ValueError:
+        raise ModelError(f"`--bind {text}`: `{value}` is no number") from None
+    return np.array(numbers[0] if len(numbers) == 1 else numbers)
