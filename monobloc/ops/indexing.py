@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from monobloc.errors import ModelError
-from monobloc.ir.expr import Expr, Fn, Num, call, cast, idx
+from monobloc.ir.expr import Expr, Fn, Num, all_of, call, cast, floormod, idx, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
-from monobloc.ops.movement import slice_of
+from monobloc.ops.movement import clamp, slice_of
 from monobloc.ops.shape import axis_of, only, reshape
 
 Array = np.ndarray
@@ -390,6 +390,62 @@ class ScatterND(OpDef):
             yield Case((x, at, u), {"reduction": kind}, kind)
         full = np.array([[[0, 1, 1]], [[-3, -3, -1]]], np.int32)
         yield Case((x, full, u[:2, :1]), {"reduction": "add"}, "full")
+
+
+class TensorScatter(OpDef):
+    """A cache with `update` written along `axis` from a start per batch (none: 0); mode linear, circular"""
+
+    name = "TensorScatter"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        axis = axis_of(n.attrs.get("axis", -2), x.type.rank, self.name)
+        return b.emit(self.name, n.inputs, {"axis": axis, "mode": n.attrs.get("mode", "linear")})
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, update, start = only(ins[0], self.name), only(ins[1], self.name), [*ins, None][2]
+        axis = attrs["axis"]
+        rest = [a == d for k, (a, d) in enumerate(zip(update.shape, x.shape)) if k != axis]
+        if update.type.rank != x.type.rank or not all(rest) or update.shape[axis] > x.shape[axis] or not axis:
+            raise ModelError(f"{self.name} of shape {list(x.shape)} along {axis} has an update {list(update.shape)}")
+        if start is not None and start.shape != x.shape[:1]:
+            raise ModelError(f"{self.name} of shape {list(x.shape)} has starts of shape {list(start.shape)}")
+        same_kind(self.name, x, update, "none")
+        return [TensorType(x.dtype, x.shape)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, update, start = [*xs, None][:3]
+        assert x is not None and update is not None
+        axis, size, count = attrs["axis"], x.shape[attrs["axis"]], update.shape[attrs["axis"]]
+        out = x.copy()
+        for k in range(x.shape[0]):
+            at = (0 if start is None else int(start[k])) + np.arange(count)
+            at = at % size if attrs["mode"] == "circular" else wrapped(at, size, self.name)
+            np.moveaxis(out[k], axis - 1, 0)[at] = np.moveaxis(update[k], axis - 1, 0)
+        return out
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, update, start = [*xs, None][:3]
+        assert x is not None and update is not None
+        axis, size, count = n.attrs["axis"], n.used[0].shape[n.attrs["axis"]], n.used[1].shape[n.attrs["axis"]]
+
+        def at(*i: Expr) -> Expr:
+            first = idx(0) if start is None else cast(start(i[0]), DType.I64)
+            if n.attrs["mode"] == "circular":
+                step = floormod(i[axis] - first, size)
+            else:
+                fits = call("index", first, Num(size - count + 1, DType.I64), dtype=DType.I64)
+                step = i[axis] - (fits if start is not None else first)
+            new = all_of((step.ge(0), step.lt(count)))
+            return select(new, update(*i[:axis], clamp(step, count), *i[axis + 1 :]), x(*i))
+
+        return at if count else x
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((2, 3, 5, 4)).astype(np.float32)
+        for mode, start in (("linear", [0, 3]), ("circular", [4, 1])):
+            yield Case((x, x[:, :, :2] + 1, np.array(start)), {"axis": 2, "mode": mode}, mode)
+        yield Case((x, x[:, :, :2] + 1), {"axis": 2, "mode": "linear"}, "front")
 
 
 # -- by condition -----------------------------------------------------------------------------------------

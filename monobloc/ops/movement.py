@@ -351,7 +351,8 @@ class SpaceToDepth(OpDef):
         if x.type.rank != 4 or s < 1 or x.shape[2] % s or x.shape[3] % s:
             n.fail(f"with blocks of {s}x{s} does not fit the shape {list(x.shape)}")
         batch, c, h, w = x.shape
-        y = transpose(b, reshape(b, x, [batch, c, h // s, s, w // s, s]), [0, 3, 5, 1, 2, 4])
+        perm = [0, 3, 5, 1, 2, 4] if n.attrs.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+        y = transpose(b, reshape(b, x, [batch, c, h // s, s, w // s, s]), perm)
         return [reshape(b, y, [batch, c * s * s, h // s, w // s])]
 
 

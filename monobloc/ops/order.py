@@ -211,22 +211,25 @@ def _worse(dtype: DType, largest: bool) -> Any:
 
 
 # -- running sums -----------------------------------------------------------------------------------------
-class CumSum(OpDef):
-    """Running sum along `axis`, without the element itself if exclusive, from the end if reverse"""
+class Running(OpDef):
+    """Base: a fold of all elements up to one along `axis`; without that one if exclusive, from the end
+    if reverse"""
 
-    name = "CumSum"
     tol = Tol(1e-4, 1e-5)
+    fold: ClassVar[Any]
+    sign: ClassVar[str]  # of the fold in C
+    start: ClassVar[int]
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        axis = axis_of(int(np.asarray(n.const(1, "axis")).ravel()[0]), x.type.rank, "CumSum")
+        axis = axis_of(int(np.asarray(n.const(1, "axis")).ravel()[0]), x.type.rank, self.name)
         attrs = {"axis": axis, "exclusive": n.attrs.get("exclusive", 0), "reverse": n.attrs.get("reverse", 0)}
-        return b.emit("CumSum", [x], attrs)
+        return b.emit(self.name, [x], attrs)
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
-        x = only(ins[0], "CumSum")
+        x = only(ins[0], self.name)
         if x.dtype is DType.BOOL:
-            raise ModelError("CumSum of booleans")
+            raise ModelError(f"{self.name} of booleans")
         return [TensorType(x.dtype, x.shape)]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -236,8 +239,9 @@ class CumSum(OpDef):
         wide = y.astype(np.float64) if x.dtype.kind not in "iu" else y
         if attrs["exclusive"]:
             front = [(1, 0) if k == axis else (0, 0) for k in range(x.ndim)]
-            wide = np.pad(wide, front)[tuple(slice(-1 if k == axis else None) for k in range(x.ndim))]
-        total = np.cumsum(wide, axis, dtype=wide.dtype)
+            wide = np.pad(wide, front, constant_values=self.start)
+            wide = wide[tuple(slice(-1 if k == axis else None) for k in range(x.ndim))]
+        total = type(self).fold.accumulate(wide, axis, dtype=wide.dtype)
         return (np.flip(total, axis) if attrs["reverse"] else total).astype(x.dtype)
 
     def routine(self, n: Node, c: Any) -> str:
@@ -246,20 +250,21 @@ class CumSum(OpDef):
         t = x.dtype.c
         wide = "float" if x.dtype in (DType.F16, DType.BF16) else t
         if x.dtype.is_int:
-            wide = "uint64_t"  # sums wrap
+            wide = "uint64_t"  # it wraps
         at = f"(o * {size} + {f'{size - 1} - e' if n.attrs['reverse'] else 'e'}) * {inner} + i"
-        add = f"sum += ({wide})x[p];"
-        step = f"{wide} v = ({wide})x[p]; y[p] = ({t})sum; sum += v;" if n.attrs["exclusive"] else f"{add} y[p] = ({t})sum;"
+        add, put = f"all {self.sign}= ({wide})x[p];", f"y[p] = ({t})all;"
+        # x and y may be the same memory: the element is read before it is written over
+        exclusive = f"{wide} v = ({wide})x[p]; {put} all {self.sign}= v;"
         return f"""\
 if (tid != 0) return MB_OK;
 const {t} *x = {c.ptr(x)};
 {t} *y = {c.ptr(n.outputs[0])};
 for (long o = 0; o < {outer}; o++)
 for (long i = 0; i < {inner}; i++) {{
-  {wide} sum = 0;
+  {wide} all = {self.start};
   for (long e = 0; e < {size}; e++) {{
     long p = {at};
-    {step}
+    {exclusive if n.attrs["exclusive"] else f"{add} {put}"}
   }}
 }}"""
 
@@ -274,6 +279,24 @@ for (long i = 0; i < {inner}; i++) {{
         yield Case((x[:, :0],), {"axis": 1, "exclusive": 1, "reverse": 0}, "empty")
 
 
+class CumSum(Running):
+    """Running sum"""
+
+    name = "CumSum"
+    fold = np.add
+    sign = "+"
+    start = 0
+
+
+class CumProd(Running):
+    """Running product"""
+
+    name = "CumProd"
+    fold = np.multiply
+    sign = "*"
+    start = 1
+
+
 class Unique(OpDef):
     """Vanishes: the size of its result is data, so its input must be constant"""
 
@@ -283,9 +306,8 @@ class Unique(OpDef):
         x, axis = np.asarray(n.const(0, "X")), n.attrs.get("axis")
         if axis is not None:
             axis = axis_of(axis, x.ndim, "Unique")
-        if x.dtype.kind not in "biuf":
-            n.unsupported(f"Unique of {x.dtype}")
-        values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+        values, first, inverse, counts = np.unique(comparable(x), True, True, True, axis=axis)
+        values = values.astype(x.dtype)
         inverse = inverse.reshape(-1)
         if not n.attrs.get("sorted", 1):
             order = np.argsort(first, kind="stable")
