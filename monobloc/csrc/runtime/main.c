@@ -1,6 +1,6 @@
 /* The program an executable made from models alone consists of, beside the models. It reads inputs
- * from .npy files into the arena, runs, and prints or writes outputs. After it has started, runs make
- * no system call beyond waiting for workers. Exit: 1 the user's error, 2 wrong usage.
+ * from .npy files into the arena, runs, and prints or writes outputs. After it has started, runs
+ * make no system call beyond waiting for workers. Exit: 1 the user's error, 2 wrong usage.
  */
 #include "mb/cpu.h"
 #include "mb/hal.h"
@@ -24,9 +24,11 @@ struct options {
 };
 
 static const char usage_text[] =
-    "usage: PROGRAM [INPUT.npy | NAME=INPUT.npy]... [-o OUT.npy | -o NAME=OUT.npy | -o FOLDER/]...\n"
+    "usage: PROGRAM [INPUT.npy | NAME=INPUT.npy]... [-o OUT.npy | -o NAME=OUT.npy | -o "
+    "FOLDER/]...\n"
     "\n"
-    "Inputs come in the model's order or by name; - reads standard input. Without any, random data.\n"
+    "Inputs come in the model's order or by name; - reads standard input. Without any, random "
+    "data.\n"
     "Outputs: a file, NAME=file, a folder with a / at its end, or a pattern with {} for the name;\n"
     "without -o they are printed.\n"
     "\n"
@@ -54,7 +56,8 @@ struct number_flag {
 
 static int take_number(const struct number_flag *f, const char *text) {
   if (!text) return misuse(f->flag, "a number must follow");
-  if (!mb_parse_uint(text, f->value) || *f->value < f->least) return misuse(f->flag, "not a usable number");
+  if (!mb_parse_uint(text, f->value) || *f->value < f->least)
+    return misuse(f->flag, "not a usable number");
   return 0;
 }
 
@@ -85,8 +88,10 @@ static int parse(int argc, char **argv, struct options *o) {
       i++;
     } else if (mb_same_text(a, "-o") || mb_same_text(a, "--model")) {
       if (!next) return misuse(a, "a name must follow");
-      if (a[1] == 'o') o->out[o->n_out++] = next;
-      else o->model = next;
+      if (a[1] == 'o')
+        o->out[o->n_out++] = next;
+      else
+        o->model = next;
       i++;
     } else if (a[0] == '-' && a[1]) {
       return misuse(a, "unknown option");
@@ -179,7 +184,8 @@ static int missing_inputs(const struct mb_model_info *m, const char *const *path
   return USAGE;
 }
 
-static int assign_inputs(const struct mb_model_info *m, const struct options *o, const char **path) {
+static int assign_inputs(const struct mb_model_info *m, const struct options *o,
+                         const char **path) {
   int next = 0, which, missing = 0;
   for (int i = 0; i < o->n_in; i++) {
     uint64_t k = named(o->in[i], m->inputs, m->n_inputs, &which);
@@ -202,12 +208,15 @@ static int fill_inputs(const struct mb_model_info *m, const struct options *o) {
   static const char *path[MAX_ARGS];
   if (!o->n_in) {
     uint64_t state = o->seed;
-    if (m->n_inputs && !o->seeded) mb_put_text(MB_STDERR, "note: no input given: random data, seed 0\n");
+    if (m->n_inputs && !o->seeded)
+      mb_put_text(MB_STDERR, "note: no input given: random data, seed 0\n");
     mb_put_flush(MB_STDERR);
-    for (int i = 0; i < m->n_inputs; i++) mb_fill_random(&m->inputs[i], m->inputs[i].at(m->ram()), &state);
+    for (int i = 0; i < m->n_inputs; i++)
+      mb_fill_random(&m->inputs[i], m->inputs[i].at(m->ram()), &state);
     return 0;
   }
-  if (m->n_inputs > MAX_ARGS) return misuse(m->name, "more than 256 inputs cannot be read from files");
+  if (m->n_inputs > MAX_ARGS)
+    return misuse(m->name, "more than 256 inputs cannot be read from files");
   int code = assign_inputs(m, o, path);
   for (int i = 0; i < m->n_inputs && !code; i++)
     code = mb_read_npy(path[i], &m->inputs[i], m->inputs[i].at(m->ram()));
@@ -224,7 +233,8 @@ static uint64_t add_safe(char *to, uint64_t at, const char *name) {
   return at;
 }
 
-/* FOLDER/ or a pattern with {}: the output's name becomes part of the path, with no / left in it. */
+/* FOLDER/ or a pattern with {}: the output's name becomes part of the path, with no / left in it.
+ */
 static int expand(char *to, const char *pattern, const char *name) {
   uint64_t at = 0, used = 0;
   for (const char *p = pattern; *p && at < MAX_PATH - 5; p++) {
@@ -266,10 +276,12 @@ static int write_outputs(const struct mb_model_info *m, const char *out) {
   if (k) return write_output(m, which, out + k + 1);
   if (!expand(path, out, "")) {
     if (m->n_outputs == 1) return write_output(m, 0, out);
-    return misuse(out, "one file for several outputs; give NAME=file, a folder with /, or a pattern with {}");
+    return misuse(
+        out, "one file for several outputs; give NAME=file, a folder with /, or a pattern with {}");
   }
   for (int i = 0; i < m->n_outputs; i++) {
-    if (same_file(m, out, i)) return misuse(out, "two outputs would go to one file; give NAME=file");
+    if (same_file(m, out, i))
+      return misuse(out, "two outputs would go to one file; give NAME=file");
     expand(path, out, m->outputs[i].name);
     if (write_output(m, i, path)) return 1;
   }
@@ -288,7 +300,8 @@ static void print_times(const struct mb_times *t, uint64_t runs) {
   const struct {
     const char *label;
     uint64_t value;
-  } parts[] = {{"time us: first ", t->first}, {" min ", t->min}, {" median ", t->median}, {" p99 ", t->p99}};
+  } parts[] = {
+      {"time us: first ", t->first}, {" min ", t->min}, {" median ", t->median}, {" p99 ", t->p99}};
   for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
     mb_put_text(MB_STDOUT, parts[i].label);
     mb_put_hundredths(MB_STDOUT, parts[i].value);

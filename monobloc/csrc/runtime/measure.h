@@ -1,4 +1,5 @@
-/* What the executable can say about its own runs: time, stack, and no page fault left for the first. */
+/* What the executable can say about its own runs: time, stack, and no page fault left for the
+ * first. */
 #ifndef MB_MEASURE_H
 #define MB_MEASURE_H
 

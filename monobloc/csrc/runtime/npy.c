@@ -12,9 +12,10 @@ static const struct {
   int32_t dtype;
   char descr[5];
 } descrs[] = {
-    {MB_F32, "<f4"}, {MB_U8, "|u1"}, {MB_I8, "|i1"}, {MB_U16, "<u2"}, {MB_I16, "<i2"}, {MB_I32, "<i4"},
-    {MB_I64, "<i8"}, {MB_BOOL, "|b1"}, {MB_F16, "<f2"}, {MB_F64, "<f8"}, {MB_U32, "<u4"},
-    {MB_U64, "<u8"}, {MB_BF16, "<V2"}, {MB_BF16, "|V2"}, {MB_U8, "<u1"}, {MB_I8, "<i1"},
+    {MB_F32, "<f4"},  {MB_U8, "|u1"},   {MB_I8, "|i1"},  {MB_U16, "<u2"},
+    {MB_I16, "<i2"},  {MB_I32, "<i4"},  {MB_I64, "<i8"}, {MB_BOOL, "|b1"},
+    {MB_F16, "<f2"},  {MB_F64, "<f8"},  {MB_U32, "<u4"}, {MB_U64, "<u8"},
+    {MB_BF16, "<V2"}, {MB_BF16, "|V2"}, {MB_U8, "<u1"},  {MB_I8, "<i1"},
 };
 
 struct npy {
@@ -124,8 +125,10 @@ static int parse_header(struct scan s, struct npy *h) {
     } else {
       return 0;
     }
-    if (!eat(&s, ",") && !eat(&s, "}")) return 0;
-    else if (s.at[-1] == '}') break;
+    if (!eat(&s, ",") && !eat(&s, "}"))
+      return 0;
+    else if (s.at[-1] == '}')
+      break;
   }
   return seen == 7;
 }
@@ -142,7 +145,8 @@ static int read_header(const char *path, int fd, struct npy *h) {
   static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
   if (read_fully(fd, start, 10) != 10) return fail(path, "too short for a .npy file");
   for (int i = 0; i < 6; i++)
-    if (start[i] != magic[i]) return fail(path, "not a .npy file: its first bytes are not \\x93NUMPY");
+    if (start[i] != magic[i])
+      return fail(path, "not a .npy file: its first bytes are not \\x93NUMPY");
   uint32_t length = start[8] | (uint32_t)start[9] << 8;
   if (start[6] < 1 || start[6] > 3) return fail(path, "a .npy version this program does not know");
   if (start[6] > 1) {
@@ -150,7 +154,8 @@ static int read_header(const char *path, int fd, struct npy *h) {
     length |= (uint32_t)start[10] << 16 | (uint32_t)start[11] << 24;
   }
   if (length > HEADER) return fail(path, "the .npy header is longer than 10240 bytes");
-  if (read_fully(fd, text, length) != (long)length) return fail(path, "the .npy header is cut short");
+  if (read_fully(fd, text, length) != (long)length)
+    return fail(path, "the .npy header is cut short");
   *h = (struct npy){{0}, 0, 0, {0}};
   if (!parse_header((struct scan){text, text + length}, h))
     return fail(path, "the .npy header is not understood (structured types are not supported)");
@@ -290,8 +295,7 @@ int mb_write_npy(const char *path, const struct mb_tensor_info *t, const void *d
   long code = write_fully((int)fd, h.text, (uint64_t)h.n);
   if (!code) code = write_fully((int)fd, data, bytes);
   mb_close((int)fd);
-  if (!code)
-    code = mb_sys6(SYS_renameat, MB_AT_FDCWD, (long)beside, MB_AT_FDCWD, (long)path, 0, 0);
+  if (!code) code = mb_sys6(SYS_renameat, MB_AT_FDCWD, (long)beside, MB_AT_FDCWD, (long)path, 0, 0);
   if (!code) return 0;
   mb_sys3(SYS_unlinkat, MB_AT_FDCWD, (long)beside, 0);
   return fail_code(path, "cannot be written", code);

@@ -1,5 +1,5 @@
-/* The thread pool, whatever starts its threads: pool_clone.c and pool_pthread.c include this file and
- * give `start_worker(t)` and `join_worker(t)`.
+/* The thread pool, whatever starts its threads: pool_clone.c and pool_pthread.c include this file
+ * and give `start_worker(t)` and `join_worker(t)`.
  *
  * The split is static: part t belongs to thread t. But every part has to be *claimed* before it
  * runs, and the caller claims what nobody has begun when its own part is done. So a worker that is
@@ -7,8 +7,8 @@
  * whether the process has forked. Waiting spins for about 30 us and then sleeps on a futex.
  *
  * Jobs are numbered. claim[t] is the last job whose part t was claimed: it goes from s - 1 to s by
- * compare-and-swap, before job s ends. A late worker that still holds number s therefore either wins
- * the swap, and job s is alive with all its fields, or loses it and touches nothing.
+ * compare-and-swap, before job s ends. A late worker that still holds number s therefore either
+ * wins the swap, and job s is alive with all its fields, or loses it and touches nothing.
  */
 #ifndef MB_POOL_H
 #define MB_POOL_H
@@ -102,7 +102,8 @@ static void wait_for(struct mb_slot *s, uint32_t job) {
 
 static int run_parts(mb_layer fn, char *ram, int nt) {
   uint32_t job = pool.seq + 1;
-  for (int t = nt; t < pool.threads; t++) __atomic_store_n(&pool.slot[t].claim, job, __ATOMIC_RELEASE);
+  for (int t = nt; t < pool.threads; t++)
+    __atomic_store_n(&pool.slot[t].claim, job, __ATOMIC_RELEASE);
   pool.fn = fn, pool.ram = ram, pool.nt = nt, pool.fp = mb_fp_get();
   MB_SWAP(&pool.seq, job);
   if (MB_LOAD_ALL(&pool.sleepers)) mb_futex_wake(&pool.seq, INT32_MAX);
@@ -149,7 +150,8 @@ static void start_workers(int n) {
   __atomic_store_n(&pool.threads, t, __ATOMIC_RELAXED);
 }
 
-/* A forked child has the pool's memory but none of its threads, and perhaps an owner that is gone. */
+/* A forked child has the pool's memory but none of its threads, and perhaps an owner that is gone.
+ */
 static void forget_if_forked(void) {
   if (pool.threads < 2 || pool.pid == mb_getpid()) return;
   pool.threads = 1;

@@ -1,5 +1,5 @@
-/* Threads of an executable of our own, without libc: raw clone on static stacks. Never used inside a
- * foreign process, whose libc would not know of these threads.
+/* Threads of an executable of our own, without libc: raw clone on static stacks. Never used inside
+ * a foreign process, whose libc would not know of these threads.
  */
 #include "pool.h"
 
@@ -76,7 +76,8 @@ static int start_worker(int t) {
   unsigned char *stack = stacks[t - 1];
   if (painted)
     for (volatile unsigned char *p = stack + GUARD; p < stack + MB_STACK_BYTES; p++) *p = PAINT;
-  mb_sys3(SYS_mprotect, (long)stack, GUARD, 0); /* a page of 64 KB refuses: then there is no guard */
+  mb_sys3(SYS_mprotect, (long)stack, GUARD,
+          0); /* a page of 64 KB refuses: then there is no guard */
   thread_id[t] = 1;
   return clone_thread(stack + MB_STACK_BYTES, &thread_id[t], worker, (void *)(intptr_t)t) < 0;
 }

@@ -1,6 +1,6 @@
-/* Threads inside a process that is not ours: a shared library, or an object linked by somebody else's
- * linker. pthread_create and pthread_join stay undefined and are found in the process that loads it.
- * MB_PTHREAD_WEAK, for shared libraries: a process without them runs every layer alone.
+/* Threads inside a process that is not ours: a shared library, or an object linked by somebody
+ * else's linker. pthread_create and pthread_join stay undefined and are found in the process that
+ * loads it. MB_PTHREAD_WEAK, for shared libraries: a process without them runs every layer alone.
  */
 #include "pool.h"
 

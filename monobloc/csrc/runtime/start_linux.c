@@ -31,7 +31,8 @@ enum { R_RELATIVE = 8 };
 enum { R_RELATIVE = 1027 };
 #endif
 
-extern const struct header __ehdr_start MB_HIDDEN; /* lld and GNU ld define it: where we are loaded */
+extern const struct header __ehdr_start
+    MB_HIDDEN; /* lld and GNU ld define it: where we are loaded */
 MB_HIDDEN int mb_main(int argc, char **argv, char **envp);
 MB_HIDDEN const unsigned long *mb_auxv;
 MB_HIDDEN __attribute__((noreturn, used)) void mb_start(long *sp, const int64_t *dynamic);
@@ -70,8 +71,9 @@ static void relocate_packed(uintptr_t base, const uint64_t *entry, uint64_t byte
       *at++ += base;
       continue;
     }
-    for (int i = 0; *entry >> (i + 1); i++)
-      if (*entry >> (i + 1) & 1) at[i] += base;
+    uint64_t bits = *entry >> 1;
+    for (int i = 0; bits; i++, bits >>= 1)
+      if (bits & 1) at[i] += base;
     at += 63;
   }
 }

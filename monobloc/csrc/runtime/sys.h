@@ -1,5 +1,5 @@
-/* System calls of Linux without libc, and the CPU's own clock. Works inside any process: nothing here
- * has state. Results are the kernel's: negative is -errno.
+/* System calls of Linux without libc, and the CPU's own clock. Works inside any process: nothing
+ * here has state. Results are the kernel's: negative is -errno.
  */
 #ifndef MB_SYS_H
 #define MB_SYS_H
@@ -9,10 +9,23 @@
 
 #if defined(__x86_64__)
 enum {
-  SYS_read = 0, SYS_write = 1, SYS_close = 3, SYS_mmap = 9, SYS_mprotect = 10,
-  SYS_rt_sigprocmask = 14, SYS_sched_yield = 24, SYS_getpid = 39, SYS_clone = 56, SYS_exit = 60,
-  SYS_arch_prctl = 158, SYS_futex = 202, SYS_clock_gettime = 228, SYS_exit_group = 231,
-  SYS_openat = 257, SYS_unlinkat = 263, SYS_renameat = 264,
+  SYS_read = 0,
+  SYS_write = 1,
+  SYS_close = 3,
+  SYS_mmap = 9,
+  SYS_mprotect = 10,
+  SYS_rt_sigprocmask = 14,
+  SYS_sched_yield = 24,
+  SYS_getpid = 39,
+  SYS_clone = 56,
+  SYS_exit = 60,
+  SYS_arch_prctl = 158,
+  SYS_futex = 202,
+  SYS_clock_gettime = 228,
+  SYS_exit_group = 231,
+  SYS_openat = 257,
+  SYS_unlinkat = 263,
+  SYS_renameat = 264,
 };
 static inline long mb_sys6(long n, long a, long b, long c, long d, long e, long f) {
   long ret;
@@ -37,10 +50,22 @@ enum { MB_O_DIRECTORY = 0200000 };
 
 #elif defined(__aarch64__)
 enum {
-  SYS_unlinkat = 35, SYS_renameat = 38, SYS_openat = 56, SYS_close = 57, SYS_read = 63,
-  SYS_write = 64, SYS_exit = 93, SYS_exit_group = 94, SYS_futex = 98, SYS_clock_gettime = 113,
-  SYS_sched_yield = 124, SYS_rt_sigprocmask = 135, SYS_getpid = 172, SYS_clone = 220,
-  SYS_mmap = 222, SYS_mprotect = 226,
+  SYS_unlinkat = 35,
+  SYS_renameat = 38,
+  SYS_openat = 56,
+  SYS_close = 57,
+  SYS_read = 63,
+  SYS_write = 64,
+  SYS_exit = 93,
+  SYS_exit_group = 94,
+  SYS_futex = 98,
+  SYS_clock_gettime = 113,
+  SYS_sched_yield = 124,
+  SYS_rt_sigprocmask = 135,
+  SYS_getpid = 172,
+  SYS_clone = 220,
+  SYS_mmap = 222,
+  SYS_mprotect = 226,
 };
 static inline long mb_sys6(long n, long a, long b, long c, long d, long e, long f) {
   register long x8 __asm__("x8") = n;
@@ -74,8 +99,14 @@ enum { MB_O_DIRECTORY = 040000 };
 
 static inline long mb_sys3(long n, long a, long b, long c) { return mb_sys6(n, a, b, c, 0, 0, 0); }
 
-enum { MB_AT_FDCWD = -100, MB_O_RDONLY = 0, MB_O_WRONLY = 1, MB_O_CREAT = 0100, MB_O_TRUNC = 01000,
-       MB_O_CLOEXEC = 02000000 };
+enum {
+  MB_AT_FDCWD = -100,
+  MB_O_RDONLY = 0,
+  MB_O_WRONLY = 1,
+  MB_O_CREAT = 0100,
+  MB_O_TRUNC = 01000,
+  MB_O_CLOEXEC = 02000000
+};
 enum { MB_EINTR = 4, MB_ENOENT = 2 };
 
 static inline long mb_open(const char *path, int flags, int mode) {

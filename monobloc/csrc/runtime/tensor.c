@@ -7,9 +7,10 @@ static const struct {
   char name[6];
   unsigned char size;
 } types[] = {
-    {MB_F32, "f32", 4}, {MB_U8, "u8", 1},   {MB_I8, "i8", 1},   {MB_U16, "u16", 2}, {MB_I16, "i16", 2},
-    {MB_I32, "i32", 4}, {MB_I64, "i64", 8}, {MB_BOOL, "bool", 1}, {MB_F16, "f16", 2},
-    {MB_F64, "f64", 8}, {MB_U32, "u32", 4}, {MB_U64, "u64", 8}, {MB_BF16, "bf16", 2},
+    {MB_F32, "f32", 4},   {MB_U8, "u8", 1},   {MB_I8, "i8", 1},   {MB_U16, "u16", 2},
+    {MB_I16, "i16", 2},   {MB_I32, "i32", 4}, {MB_I64, "i64", 8}, {MB_BOOL, "bool", 1},
+    {MB_F16, "f16", 2},   {MB_F64, "f64", 8}, {MB_U32, "u32", 4}, {MB_U64, "u64", 8},
+    {MB_BF16, "bf16", 2},
 };
 
 static unsigned type_index(int32_t dtype) {
@@ -79,9 +80,12 @@ static int64_t as_int(int32_t dtype, const void *data, uint64_t i) {
 }
 
 static void put_value(int32_t dtype, const void *data, uint64_t i) {
-  if (is_float(dtype)) mb_put_double(MB_STDOUT, as_double(dtype, data, i));
-  else if (dtype == MB_U64) mb_put_uint(MB_STDOUT, ((const uint64_t *)data)[i]);
-  else mb_put_int(MB_STDOUT, as_int(dtype, data, i));
+  if (is_float(dtype))
+    mb_put_double(MB_STDOUT, as_double(dtype, data, i));
+  else if (dtype == MB_U64)
+    mb_put_uint(MB_STDOUT, ((const uint64_t *)data)[i]);
+  else
+    mb_put_int(MB_STDOUT, as_int(dtype, data, i));
 }
 
 /* As numpy's argmax: the first NaN wins, else the first of the largest. */
@@ -143,7 +147,8 @@ void mb_fill_random(const struct mb_tensor_info *t, void *data, uint64_t *state)
       case MB_F64: ((double *)data)[i] = f; break;
       case MB_BF16: ((uint16_t *)data)[i] = (uint16_t)(bits >> 16); break;
       case MB_F16: /* sign and ten bits as 1.m * 2^-1 or 2^-2: no conversion needed */
-        ((uint16_t *)data)[i] = (uint16_t)((r >> 48 & 0x8000) | (13 + (r & 1)) << 10 | (r >> 20 & 1023));
+        ((uint16_t *)data)[i] =
+            (uint16_t)((r >> 48 & 0x8000) | (13 + (r & 1)) << 10 | (r >> 20 & 1023));
         break;
       case MB_U8:
       case MB_I8: ((uint8_t *)data)[i] = (uint8_t)(r >> 56); break;

@@ -101,16 +101,20 @@ static int significant(double v, char *digits, int *exponent) {
   e = (e ? e : 1) - 1075;
   struct big b = {{0}, 0};
   for (; m; m /= BASE) b.word[b.n++] = (uint32_t)(m % BASE);
-  if (e >= 0) raise(&b, 2, e, 1u << 29, 29);
-  else raise(&b, 5, -e, 1220703125u, 13);
+  if (e >= 0)
+    raise(&b, 2, e, 1u << 29, 29);
+  else
+    raise(&b, 5, -e, 1220703125u, 13);
   int count = digit_count(&b), n = count < SIGNIFICANT ? count : SIGNIFICANT;
   *exponent = count + (e < 0 ? e : 0);
   for (int i = 0; i < n; i++) digits[i] = (char)digit(&b, count - 1 - i);
   if (rounds_up(&b, count - n, digits[n - 1])) {
     int i = n - 1;
     for (; i >= 0 && digits[i] == 9; i--) digits[i] = 0;
-    if (i >= 0) digits[i]++;
-    else digits[0] = 1, ++*exponent;
+    if (i >= 0)
+      digits[i]++;
+    else
+      digits[0] = 1, ++*exponent;
   }
   while (n > 1 && !digits[n - 1]) n--;
   return n;

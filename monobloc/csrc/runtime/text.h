@@ -1,5 +1,5 @@
-/* Printing without libc: text collects in a static buffer per stream and goes out when it is full or
- * flushed. Numbers are rounded correctly (half to even on the exact decimal value).
+/* Printing without libc: text collects in a static buffer per stream and goes out when it is full
+ * or flushed. Numbers are rounded correctly (half to even on the exact decimal value).
  */
 #ifndef MB_TEXT_H
 #define MB_TEXT_H
@@ -12,7 +12,7 @@ MB_HIDDEN void mb_put_text(int fd, const char *s);
 MB_HIDDEN void mb_put_char(int fd, char c);
 MB_HIDDEN void mb_put_int(int fd, int64_t v);
 MB_HIDDEN void mb_put_uint(int fd, uint64_t v);
-MB_HIDDEN void mb_put_double(int fd, double v); /* six significant digits, as C's %g */
+MB_HIDDEN void mb_put_double(int fd, double v);       /* six significant digits, as C's %g */
 MB_HIDDEN void mb_put_hundredths(int fd, uint64_t v); /* v / 100 with two decimals */
 MB_HIDDEN void mb_put_flush(int fd);
 

@@ -67,9 +67,9 @@ struct mb_tensor_info {
   void *(*at)(void *ram); /* where it lies in this arena */
 };
 
-/* `run`, `reset` and `ram` use the image's own arena; the `_at` forms any other of `ram_size` bytes,
- * aligned to MB_RAM_ALIGN, after one `reset_at`. `reset`, `set_threads` and `stop` may be NULL where
- * there is nothing to do. */
+/* `run`, `reset` and `ram` use the image's own arena; the `_at` forms any other of `ram_size`
+ * bytes, aligned to MB_RAM_ALIGN, after one `reset_at`. `reset`, `set_threads` and `stop` may be
+ * NULL where there is nothing to do. */
 struct mb_model_info {
   uint32_t abi;
   uint32_t size; /* sizeof(struct mb_model_info) of the image */
