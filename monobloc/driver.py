@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError
 from monobloc.frontend.importer import Imported, load_onnx
-from monobloc.link.image import Image, Progress, link_objects, quiet
-from monobloc.link.objects import Module, compile_module
+from monobloc.link.image import Image, Progress, link_modules, quiet
+from monobloc.link.objects import Module, compile_module, read_module
 from monobloc.loader import CompiledModel
 from monobloc.object import ar, fat, toolchain
 from monobloc.object.fat import Object
@@ -49,7 +49,7 @@ def import_model(path: Path | bytes, o: Options) -> Imported:
 def module_of(path: Path, imported: Imported, o: Options) -> Module:
     """Prefix and title of a model file."""
     title = o.name or path.stem
-    return Module(imported.graph, identifier(title), title)
+    return Module(imported.graph, identifier(title), title, str(path))
 
 
 # -- stage 1 ------------------------------------------------------------------------------------------
@@ -80,53 +80,83 @@ def compile_source(path: Path, out: Path, o: Options) -> None:
 
 
 # -- stage 2 ------------------------------------------------------------------------------------------
-def link(inputs: Sequence[Path], out: Path, emit: Emit, o: Options, progress: Progress = quiet,
-         libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Image:
-    """`monobloc link`: model objects are compiled anew from their graphs, other inputs go to the linker."""
-    llvm = toolchain.find_tools().llvm
-    objects: list[Object] = []
-    user: list[Path | str] = []
-    for path in inputs:
+@dataclass
+class Inputs:
+    """What a link is given, sorted: graphs, the objects they came from, and the rest for the linker."""
+
+    modules: list[Module] = field(default_factory=list)
+    objects: list[Object] = field(default_factory=list)
+    user: list[Path | str] = field(default_factory=list)
+
+    def add_object(self, path: Path) -> None:
+        """An object or archive: with graphs, or the user's own, or both."""
         if not path.is_file():
             raise LinkError(f"cannot read `{path}`: no such file")
-        found = _monobloc_objects(path, llvm)
-        objects += found
+        found = _monobloc_objects(path, toolchain.find_tools().llvm)
+        self.objects += found
+        self.modules += [read_module(x) for x in found]
         if not found or ar.is_archive(ar.map_file(path)):
-            user.append(path)
-    if not objects:
-        raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
-    return link_objects(objects, out, emit, o, open_cache(o), user, progress, libs, libdirs)
+            self.user.append(path)
 
 
 def _monobloc_objects(path: Path, llvm: str) -> list[Object]:
     data = ar.map_file(path)
-    if ar.is_archive(data):
+    if ar.is_archive(data) or fat.is_monobloc(data):
         return fat.read(path, llvm=llvm)
-    return fat.read(path, llvm=llvm) if fat.is_monobloc(data) else []
+    return []
+
+
+def link(inputs: Sequence[Path], out: Path, emit: Emit, o: Options, progress: Progress = quiet,
+         libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Image:
+    """`monobloc link`: model objects are compiled anew from their graphs, other inputs go to the linker."""
+    given = Inputs()
+    for path in inputs:
+        given.add_object(path)
+    return _link(given, out, emit, o, progress, libs, libdirs)
+
+
+def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
+          libs: Sequence[str], libdirs: Sequence[Path]) -> Image:
+    if not given.modules:
+        raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
+    return link_modules(given.modules, out, emit, o, open_cache(o), given.user, progress, libs, libdirs, given.objects)
 
 
 # -- both ---------------------------------------------------------------------------------------------
 def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, progress: Progress = quiet,
           libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Build:
-    """`monobloc build`: models and sources are compiled, then everything is linked."""
+    """`monobloc build`: models and sources are compiled, then everything is linked.
+
+    A model's graph goes straight to the link; its object's native code would not be linked anyway.
+    """
     kind: Emit = emit or EMIT_OF_SUFFIX.get(out.suffix, "exe")
     if kind == "object" and len(inputs) == 1 and is_model(inputs[0]):
         imported = compile_to_object(inputs[0], out, o, progress=progress)
         return Build(out, Image(out), {str(inputs[0]): imported})
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
-        ready, imports = [], {}
+        given, imports = Inputs(), {}
         for k, path in enumerate(inputs):
-            made = Path(tmp) / f"{k}-{path.stem}.o"
             if is_model(path):
-                imports[str(path)] = compile_to_object(path, made, o, out.parent / f"{path.stem}.h"
-                                                       if kind != "exe" else None, progress)
+                progress(f"reading {path.name}")
+                imports[str(path)] = import_model(path, o)
+                _add_model(given, path, imports[str(path)], o, Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
+                made = Path(tmp) / f"{k}-{path.stem}.o"
                 compile_source(path, made, o)
+                given.user.append(made)
             else:
-                made = path
-            ready.append(made)
-        image = link(ready, out, kind, o, progress, libs, libdirs)
+                given.add_object(path)
+        image = _link(given, out, kind, o, progress, libs, libdirs)
     return Build(out, image, imports)
+
+
+def _add_model(given: Inputs, path: Path, imported: Imported, o: Options, made: Path, progress: Progress) -> None:
+    if o.graph_lto:
+        given.modules.append(module_of(path, imported, o))
+        return
+    obj, _ = object_of(path, imported, o, progress)
+    obj.write(made, llvm=toolchain.find_tools().llvm)
+    given.add_object(made)
 
 
 def is_model(path: Path) -> bool:
@@ -174,10 +204,9 @@ def compile(  # noqa: A001 - the public name
     out = Path(folder.name) / "model.so"
     source, data = _source(model)
     imported = import_model(data, o)
-    obj, _ = object_of(source, imported, replace(o, name=o.name or source.stem))
-    made = Path(folder.name) / "model.o"
-    obj.write(made, llvm=toolchain.find_tools().llvm)
-    link([made], out, "shared", o)
+    given = Inputs()
+    _add_model(given, source, imported, o, Path(folder.name) / "model.o", quiet)
+    _link(given, out, "shared", o, quiet, (), ())
     return CompiledModel(out, keep=folder)
 
 

@@ -24,12 +24,13 @@ from monobloc.ir.graph import Value
 from monobloc.link.objects import (
     CSRC,
     INCLUDE,
+    Module,
     compile_runtime,
     compile_sources,
     context,
+    copy_graph,
     model_files,
     module_key,
-    read_module,
 )
 from monobloc.object import fat, toolchain
 from monobloc.object.fat import Object, Weight
@@ -53,8 +54,8 @@ def quiet(_: str) -> None:
     """No progress."""
 
 
-def link_objects(
-    objects: Sequence[Object],
+def link_modules(
+    modules: Sequence[Module],
     out: Path,
     emit: Emit,
     o: Options,
@@ -63,17 +64,22 @@ def link_objects(
     progress: Progress = quiet,
     libs: Sequence[str] = (),
     libdirs: Sequence[Path] = (),
+    objects: Sequence[Object] = (),
 ) -> Image:
-    """Link; an unchanged program comes out of the cache."""
-    check_prefixes(objects)
-    k = "" if cache is None or user_inputs or o.dump else image_key(objects, emit, o, libs)
+    """Link; an unchanged program comes out of the cache.
+
+    `objects` are needed for `graph_lto=False` only, which links their code as it is.
+    """
+    check_prefixes(modules)
+    k = "" if cache is None or user_inputs or o.dump else image_key(modules, emit, o, libs)
     if cache is not None and k and cache.get_file(k, out):
         _set_mode(out, emit)
         return Image(out, cached=True)
-    programs = [] if not o.graph_lto else [_program(obj, o, progress) for obj in objects]
+    programs = [] if not o.graph_lto else [_program(m, o, progress) for m in modules]
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
-        made = _link(objects, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs)
+        prefixes = tuple(m.prefix for m in modules)
+        made = _link(objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs)
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
@@ -85,10 +91,10 @@ def _set_mode(out: Path, emit: Emit) -> None:
         out.chmod(0o755)
 
 
-def image_key(objects: Sequence[Object], emit: Emit, o: Options, libs: Sequence[str]) -> str:
+def image_key(modules: Sequence[Module], emit: Emit, o: Options, libs: Sequence[str]) -> str:
     """Everything that decides an image's bytes."""
     return key(
-        what="image", modules=[module_key(x) for x in objects], emit=emit, tool=toolchain.tool_version(),
+        what="image", modules=[module_key(m) for m in modules], emit=emit, tool=toolchain.tool_version(),
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
         optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, libs=list(libs),
         csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
@@ -101,21 +107,19 @@ def compiler_digest() -> str:
     return key(files=[(p.relative_to(root).as_posix(), p.read_bytes()) for p in sorted(root.rglob("*.py"))])
 
 
-def check_prefixes(objects: Sequence[Object]) -> None:
+def check_prefixes(modules: Sequence[Module]) -> None:
     seen: dict[str, str] = {}
-    for obj in objects:
-        prefix = str(obj.summary.get("prefix"))
-        if prefix in seen:
-            raise LinkError(f"two models have the prefix `{prefix}`: {seen[prefix]} and {obj.name}",
+    for m in modules:
+        if m.prefix in seen:
+            raise LinkError(f"two models have the prefix `{m.prefix}`: {seen[m.prefix]} and {m.origin}",
                             hints=["compile one of them with `--name OTHER`"])
-        seen[prefix] = obj.name
+        seen[m.prefix] = m.origin
 
 
-def _program(obj: Object, o: Options, progress: Progress) -> Lowered:
-    m = read_module(obj)
+def _program(m: Module, o: Options, progress: Progress) -> Lowered:
     progress(f"optimizing {m.title}")
     dump = dump_to(o.dump / m.prefix) if o.dump else None
-    low = lower(m.graph, context(o, "image"), m.prefix, m.title, dump)
+    low = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title, dump)
     if o.dump:
         for name, text in {**model_files(low), f"{m.prefix}.h": low.header, f"{m.prefix}.mb": low.unit.listing}.items():
             (o.dump / m.prefix / name).write_text(text, encoding="utf-8")
@@ -138,7 +142,7 @@ def check_budgets(programs: Sequence[Lowered], o: Options) -> None:
 
 # -- the link itself ----------------------------------------------------------------------------------
 def _link(
-    objects: Sequence[Object], programs: Sequence[Lowered], folder: Path, out: Path, emit: Emit, o: Options,
+    objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered], folder: Path, out: Path, emit: Emit, o: Options,
     cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
 ) -> Path:
     progress("compiling")
@@ -150,7 +154,6 @@ def _link(
         code.append(weights_file(programs, folder, o))
     else:
         code += _as_they_are(objects, folder, o)
-    prefixes = tuple(str(x.summary["prefix"]) for x in objects)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
     progress("linking")
     if emit == "archive":

@@ -35,11 +35,12 @@ INCLUDE, RUNTIME = CSRC / "include", CSRC / "runtime"
 
 @dataclass(frozen=True)
 class Module:
-    """A graph with the prefix of its C interface and the title users know it by."""
+    """A graph with the prefix of its C interface, the title users know it by, and where it is from."""
 
     graph: Graph
     prefix: str
     title: str
+    origin: str = ""
 
 
 def context(o: Options, stage: str) -> PassContext:
@@ -165,9 +166,10 @@ def read_module(obj: Object) -> Module:
         return Const(key=key, load=lambda: np.frombuffer(data, t.dtype.numpy).reshape(t.shape))
 
     g = parse_graph(obj.ir, weight)
-    return Module(g, str(obj.summary["prefix"]), str(obj.summary["title"]))
+    return Module(g, str(obj.summary["prefix"]), str(obj.summary["title"]), obj.name)
 
 
-def module_key(obj: Object) -> str:
+def module_key(m: Module) -> str:
     """Identity of a module for caches: its graph names its weights by content."""
-    return hashlib.sha256(json.dumps([obj.ir, obj.summary.get("prefix"), obj.summary.get("title")]).encode()).hexdigest()
+    text = json.dumps([print_graph(m.graph), m.prefix, m.title])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -60,12 +60,12 @@ def parts(n: Node) -> Contraction:
     """The parts in terms of the outer graph's values."""
     r = root_of(n)
     if n.op != "Fused":
-        x, w = r.inputs
+        x, w = r.inputs[:2]
         assert x is not None and w is not None
         return Contraction(n, r, x, w, n.outputs[0], ())
     assert n.body is not None
     outer = dict(zip(n.body.inputs, n.inputs, strict=True))
-    x, w = (outer[v] for v in r.inputs if v is not None)
+    x, w = (outer[v] for v in r.inputs[:2] if v is not None)
     assert x is not None and w is not None
     seen = dict.fromkeys(v for m in n.body.nodes[1:] for v in m.used if v in outer)
     others = tuple(o for v in seen if (o := outer[v]) is not None)

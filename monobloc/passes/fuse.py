@@ -102,8 +102,8 @@ class Groups:
         changed = False
         for node in list(self.g.nodes):
             group = self.of[node]
-            if len(group) == 1 or id(group) in seen:
-                continue
+            if id(group) in seen or (len(group) == 1 and not is_contraction(node)):
+                continue  # a contraction is always a group: its weights will be packed
             seen.add(id(group))
             fuse_group(self.g, sorted(group, key=self.position.__getitem__))
             changed = True
