@@ -111,8 +111,14 @@ class OnnxNode:
             self.fail(f"{what} is missing")
         return None if default is None else list(default)
 
+    def _sources(self, v: Value) -> list[str]:
+        """Graph inputs behind `v`, and behind what looks like a shape beside it"""
+        beside = [x for x in self.inputs[1:] if x and x.dtype.is_int and x.type.rank < 2]
+        found = [s for x in (v, *beside) for s in graph_inputs_behind(x)]
+        return list(dict.fromkeys(found))
+
     def _not_constant(self, v: Value, i: int, what: str) -> NoReturn:
-        sources = graph_inputs_behind(v)
+        sources = self._sources(v)
         names = ", ".join(f"'{s}'" for s in sources)
         binds = " ".join(f"--bind {s}=..." for s in sources)
         raise UnsupportedError(

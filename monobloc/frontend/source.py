@@ -107,6 +107,7 @@ def _parse(data: memoryview, name: str, path: Path | None) -> Source:
         raise ModelError(
             "has no graph", loc=loc, notes=["it parses as protobuf, but is no ONNX model"]
         )
+    _check_text(model, loc)
     return Source(name, model, path, raws)
 
 
@@ -119,6 +120,27 @@ def _check_magic(data: memoryview, loc: Loc) -> None:
     for what, (at, magic) in _MAGIC.items():
         if head[at : at + len(magic)] == magic:
             raise ModelError(f"is {what}, not an ONNX model", loc=loc)
+
+
+def _check_text(model: onnx.ModelProto, loc: Loc) -> None:
+    """Protobuf hands out names that are no UTF-8 as bytes; nobody else has to think of that."""
+    bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    texts: list[object] = [o.domain for o in model.opset_import]
+    for body in bodies:
+        named = [*body.value_info, *getattr(body, "initializer", ())]
+        if isinstance(body, onnx.GraphProto):
+            named += [*body.input, *body.output, *(s.values for s in body.sparse_initializer)]
+        else:
+            texts += [body.domain, body.overload, *body.input, *body.output, *body.attribute]
+        texts += [body.name, *(x.name for x in named)]
+        for n in body.node:
+            texts += [n.name, n.op_type, n.domain, n.overload, *n.input, *n.output]
+            for a in n.attribute:
+                texts += [a.name, a.ref_attr_name]
+                bodies += [*([a.g] if a.HasField("g") else []), *a.graphs]
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError(f"has a name that is no UTF-8 text: {text!r}", loc=loc)
 
 
 # -- protobuf framing ------------------------------------------------------------------------------
