@@ -26,7 +26,11 @@ Announce = Callable[[str], None]
 
 _START = ("Scrt1.o", "crti.o", "crtbeginS.o")
 _END = ("crtendS.o", "crtn.o")
-_LIBS = ("-lgcc", "--push-state", "--as-needed", "-lgcc_s", "--pop-state", "-lc")
+# Only what is used stays; the mathematical functions and threads need not be asked for.
+_LIBS = (
+    *("--push-state", "--as-needed", "-lm", "-lpthread", "-lgcc", "-lgcc_s", "--pop-state"),
+    *("-lc", "-lgcc"),
+)
 _KEPT = re.compile(r"(r?crt1|crti|crtn)\.o|lib\w+\.a")
 
 
@@ -67,7 +71,7 @@ def _from_compiler(cc: str, target: Target, cxx: bool) -> Libc | None:
     if not all(p.is_absolute() and p.is_file() for p in paths.values()):
         return None  # a compiler without libc's development files
     c, cpp = (search_paths(_ask(cc, "-E", "-v", "-x", x, "/dev/null")) for x in ("c", "c++"))
-    libs = (*(("-lstdc++", "-lm") if cxx else ()), *_LIBS)
+    libs = (*(("-lstdc++",) if cxx else ()), *_LIBS)
     return Libc(
         start=tuple(paths[n].resolve() for n in _START),
         end=(*libs, *(str(paths[n].resolve()) for n in _END)),
@@ -137,8 +141,9 @@ def _build(target: Target, folder: Path, tools: Tools) -> None:
 
 def kept_files(log: str) -> list[Path]:
     """The start file and libraries on the link line that `zig cc -v` prints, in its order."""
-    lines = [line.strip() for line in log.splitlines()]
-    line = next((x for x in lines if x.startswith("ld.lld ")), "")
+    lines = [x.strip() for x in log.splitlines()]
+    links = [x for x in lines if x.startswith("ld.lld ")]  # the parts of libc, then the program
+    line = links[-1] if links else ""
     files = [Path(w) for w in shlex.split(line) if _KEPT.fullmatch(Path(w).name)]
     if not any(f.name == "libc.a" for f in files):
         raise ToolchainError("the compiler built no libc", output=log[-2000:])

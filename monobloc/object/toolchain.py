@@ -490,4 +490,5 @@ def link(job: LinkJob, tools: Tools | None = None) -> Linked:
         if "cannot find entry symbol" in ran.stderr:  # lld only warns, and drops the whole program
             raise ToolchainError(f"{what} failed", command=shlex.join(show), output=ran.stderr)
         os.replace(made, job.out)
-    return Linked(job.out, ran.stdout, ran.stderr)
+    warnings = [w for w in ran.stderr.splitlines(keepends=True) if _HARMLESS not in w]
+    return Linked(job.out, ran.stdout, "".join(warnings))
