@@ -28,7 +28,7 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import Shape, TensorType
 
 Result = TypeVar("Result")
-Model = str | os.PathLike[str] | bytes | onnx.ModelProto
+Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto
 
 
 @dataclass(frozen=True)

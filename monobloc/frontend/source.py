@@ -52,7 +52,7 @@ class Source:
         return Loc(self.name)
 
 
-def read_source(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
+def read_source(model: str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto) -> Source:
     """The model of a path, of bytes, or as it is; ModelError when there is none."""
     if isinstance(model, onnx.ModelProto):
         return Source("model", model)

@@ -1,6 +1,7 @@
 """Broken models, one per message. Each function makes one and says how it is imported.
 
-The expected text of case `x` is `expected/x.txt`; `python tests/errors/cases.py --update` rewrites all.
+The expected text of case `x` is `expected/x.txt`; `python tests/errors/cases.py --update`
+rewrites all.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def saved(folder: Path, m: onnx.ModelProto) -> Path:
     return path
 
 
-# -- files ------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 @case
 def file_missing(tmp: Path) -> Any:
     return "nowhere/net.onnx"
@@ -138,7 +139,7 @@ def opset_too_old(tmp: Path) -> Any:
     return text("g (float[2] x) => (float[2] y) { y = Clip <max = 1.0> (x) }", opset=5)
 
 
-# -- structure --------------------------------------------------------------------------------------
+# -- structure -------------------------------------------------------------------------------------
 @case
 def cycle(tmp: Path) -> Any:
     return text("g (float[2] x) => (float[2] c) { a = Add(x, b)  b = Relu(a)  c = Abs(b) }")
@@ -192,7 +193,7 @@ def kept_output_unknown(tmp: Path) -> Any:
     return relu(), {"keep_outputs": ["Y"]}
 
 
-# -- operators --------------------------------------------------------------------------------------
+# -- operators -------------------------------------------------------------------------------------
 @case
 def op_unknown(tmp: Path) -> Any:
     return text("g (float[2] x) => (float[2] y) { y = Rleu(x) }")
@@ -293,7 +294,7 @@ def shape_at_run_time(tmp: Path) -> Any:
     return text("g (float[6] x, int64[2] s) => (float[a,b] y) { t = Abs(s)  y = Reshape(x, t) }")
 
 
-# -- declared shapes and types ------------------------------------------------------------------------
+# -- declared shapes and types ---------------------------------------------------------------------
 @case
 def declared_output_shape_contradicts(tmp: Path) -> Any:
     return text("g (float[2,3] x) => (float[3,3] y) { y = Relu(x) }")
@@ -351,7 +352,7 @@ def input_of_no_type(tmp: Path) -> Any:
     return m
 
 
-# -- sizes that the user gives ------------------------------------------------------------------------
+# -- sizes that the user gives ---------------------------------------------------------------------
 SYMBOLS = "g (float[batch,3,height,width] x) => (float[batch,3,height,width] y) { y = Relu(x) }"
 
 
@@ -414,7 +415,7 @@ def bind_of_wrong_type(tmp: Path) -> Any:
     return m, {"bind": {"n": 2.5}}
 
 
-# -- initializers -------------------------------------------------------------------------------------
+# -- initializers ----------------------------------------------------------------------------------
 @case
 def initializer_too_short(tmp: Path) -> Any:
     return with_weight(lambda t: setattr(t, "raw_data", t.raw_data[:-1]))
@@ -476,7 +477,7 @@ def initializer_sparse(tmp: Path) -> Any:
     return m
 
 
-# -- external data ------------------------------------------------------------------------------------
+# -- external data ---------------------------------------------------------------------------------
 @case
 def external_missing(tmp: Path) -> Any:
     return external(tmp, location="weights.bin").rename(tmp / "net.onnx")
@@ -540,7 +541,7 @@ def external_without_folder(tmp: Path) -> Any:
     return external(tmp).read_bytes()
 
 
-# -- functions ----------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------
 FUNCTIONS = ', "f" : 1'
 
 
@@ -585,7 +586,7 @@ def function_body_is_wrong(tmp: Path) -> Any:
     )
 
 
-# -- several at once ------------------------------------------------------------------------------------
+# -- several at once -------------------------------------------------------------------------------
 @case
 def all_problems_at_once(tmp: Path) -> Any:
     return text(

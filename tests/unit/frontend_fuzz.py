@@ -2,10 +2,10 @@
 
     python tests/unit/frontend_fuzz.py SECONDS MODEL... [--seed N] [--keep DIR]
 
-Half of the mutations change bytes anywhere, half change a field of a message, since byte changes of a
-large model mostly hit weights. Memory is limited, every import has ten seconds. Prints its seed; a model
-that fails is kept in DIR. Soft failures are errors that came from an unexpected exception of an operator:
-they are told as errors of the model, but are worth a better message.
+Half of the mutations change bytes anywhere, half change a field of a message, since byte changes
+of a large model mostly hit weights. Memory is limited, every import has ten seconds. Prints its
+seed; a model that fails is kept in DIR. Soft failures are errors that came from an unexpected
+exception of an operator: they are told as errors of the model, but are worth a better message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,21 @@ from typing import Any
 import onnx
 from google.protobuf.message import Message
 
-INTS = (0, 1, -1, 2, 3, 7, 255, 1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63))
+INTS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    255,
+    1 << 31,
+    -(1 << 31),
+    (1 << 31) - 1,
+    1 << 40,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
 MEMORY = 6 << 30
 SECONDS_EACH = 10
 
@@ -108,7 +122,7 @@ def _mutate_field(target: Any, f: Any, names: list[str], rng: random.Random) -> 
         value.append(new)
 
 
-# -- trials ------------------------------------------------------------------------------------------
+# -- trials ----------------------------------------------------------------------------------------
 def trial(data: bytes) -> tuple[str, str]:
     """Outcome of one import: ok, error, soft or FAIL, and what it said"""
     from monobloc.errors import ErrorList, MonoblocError
