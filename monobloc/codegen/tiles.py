@@ -239,18 +239,23 @@ def conv_tiles(
 
 
 def _block(desc: Mapping[str, int], caches: Caches) -> int:
-    """Rows (or tiles) of a block: its input stays in a quarter of L2 while all panels pass."""
-    unit = desc["r1"] if desc["narrow"] else 1
+    """Rows (or tiles) of a block. Weights that rest in L2 may pass again for every few rows, so the
+    block, and with it the scratch, is small; larger ones should pass once for as many rows as L2
+    holds."""
     units = desc["n1"] + desc["n2"] if desc["narrow"] else desc["oh"]
+    weights = 4 * desc["kh"] * desc["kw"] * desc["ic"] * desc["oc"]
+    if weights <= caches.l1 // 2:
+        return 1
+    if weights <= caches.l2 // 2:
+        return min(2, units)
+    unit = desc["r1"] if desc["narrow"] else 1
     row_bytes = (
         4 * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     )
-    weights = 4 * desc["kh"] * desc["kw"] * desc["ic"] * desc["oc"]
-    budget = caches.l2 // 4 if weights <= caches.l2 // 2 else caches.l2 // 2
     bh = 1
     while bh < units and (
         conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * row_bytes
-        <= budget
+        <= caches.l2 // 2
     ):
         bh += 1
     return bh
@@ -514,8 +519,9 @@ def conv_nchw_desc(
         "copy": int(not inside or sw != 1 or xs[3] != 1 or ow < vl),
         "bh": 1,
     }
-    while desc["bh"] < oh and 4 * conv_nchw_scratch(
-        desc | {"bh": desc["bh"] + 1}, vl
-    ) <= (caches.l2 // 8):
+    # Four rows share most of their input; more would only enlarge the scratch.
+    while desc["bh"] < min(4, oh):
+        if 4 * conv_nchw_scratch(desc | {"bh": desc["bh"] + 1}, vl) > caches.l2 // 4:
+            break
         desc["bh"] += 1
     return desc
