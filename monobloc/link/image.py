@@ -217,7 +217,7 @@ def support_files(
     pool = "pool_clone.c" if emit == "exe" and not with_user else "pool_pthread.c"
     own = [*cpu, *([pool] if o.threads > 1 else [])]
     if emit == "exe" and not with_user:
-        own += [*start, "main.c", "npy.c", "tensor.c", "text.c", "mem.c"]
+        own += [*start, "main.c", "measure.c", "npy.c", "tensor.c", "text.c", "mem.c"]
     if emit == "shared":
         own.append("mem.c")
     weak = emit in ("object", "archive")

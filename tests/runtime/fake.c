@@ -107,9 +107,11 @@ static void *own_ram(void) { return own; }
 
 #define AT(field) \
   static void *at_##field(void *ram) { return &((struct ram *)ram)->field; }
-AT(x) AT(k) AT(y) AT(z) AT(parts) AT(who) AT(mode)
+AT(x)
+AT(k) AT(y) AT(z) AT(parts) AT(who) AT(mode)
 
-static const int64_t dims_x[] = {2, N / 2}, dims_k[] = {1}, dims_z[] = {10}, dims_p[] = {PARTS};
+    static const int64_t dims_x[] = {2, N / 2},
+                         dims_k[] = {1}, dims_z[] = {10}, dims_p[] = {PARTS};
 static const struct mb_tensor_info inputs[] = {
     {"x", MB_F32, 2, dims_x, 4 * N, at_x},
     {"k", MB_I64, 0, dims_k, 8, at_k},
@@ -122,18 +124,52 @@ static const struct mb_tensor_info outputs[] = {
     {"mode", MB_I64, 1, dims_p, 8 * PARTS, at_mode},
 };
 static const struct mb_model_info models[] = {
-    {MB_ABI, sizeof(struct mb_model_info), "fake", 2, OUTPUTS, inputs, outputs, sizeof own, 0, 16384,
-     run, run_at, reset, reset_at, own_ram,
+    {MB_ABI,
+     sizeof(struct mb_model_info),
+     "fake",
+     2,
+     OUTPUTS,
+     inputs,
+     outputs,
+     sizeof own,
+     0,
+     16384,
+     run,
+     run_at,
+     reset,
+     reset_at,
+     own_ram,
 #if THREADS > 1
-     mb_set_threads, mb_stop,
+     mb_set_threads,
+     mb_stop,
 #else
-     0, 0,
+     0,           0,
 #endif
-     mb_strerror, "test", LISTED, THREADS},
-    {MB_ABI, sizeof(struct mb_model_info), "second", 1, 1, inputs, outputs + 1, sizeof own, 0, 0,
-     run, run_at, 0, reset_at, own_ram, 0, 0, mb_strerror, "test", LISTED, 1},
+     mb_strerror,
+     "test",
+     LISTED,
+     THREADS},
+    {MB_ABI,
+     sizeof(struct mb_model_info),
+     "second",
+     1,
+     1,
+     inputs,
+     outputs + 1,
+     sizeof own,
+     0,
+     0,
+     run,
+     run_at,
+     0,
+     reset_at,
+     own_ram,
+     0,
+     0,
+     mb_strerror,
+     "test",
+     LISTED,
+     1},
 };
 
-const struct mb_model_info *monobloc_model(int i) {
-  return i >= 0 && i < MODELS ? &models[i] : 0;
-}
+const struct mb_model_info *monobloc_model(int i) { return i >= 0 && i < MODELS ? &models[i] : 0; }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from build import CSRC, HERE, call, fake_defines
+
+from monobloc.targets import aarch64_linux, resolve, x86_64_linux
 
 N = 4000
 OFFSET_K, OFFSET_Y = 4 * N, 4 * N + 8
@@ -310,3 +315,37 @@ def test_no_needed_libraries(image):
             ["readelf", "-dW", image("shared", **defines)], capture_output=True, text=True
         ).stdout
         assert "NEEDED" not in dynamic and "TEXTREL" not in dynamic
+
+
+def test_every_feature_of_a_target_can_be_checked():
+    """A name the checker does not know counts as missing: no image would run."""
+    for module in (aarch64_linux, x86_64_linux):
+        (source,) = (s for s in module.TARGET.runtime if s.startswith("cpu_"))
+        known = set(re.findall(r'\{"([^"]+)", ', (CSRC / "runtime" / source).read_text()))
+        for cpu in module.CPUS:
+            target = resolve(module.TARGET.name, cpu, tuple(module.FEATURES))
+            assert set(target.required_cpu) <= known, cpu
+
+
+def foreign_link(folder: Path, *flags: str) -> Path:
+    """The system's compiler links application, model and runtime; two objects bring the runtime."""
+    cc = shutil.which("gcc") or pytest.skip("gcc is not installed")
+    rt = CSRC / "runtime"
+    defines = [f"-D{k}={v}" for k, v in fake_defines(MB_RT_WEAK=1).items()]
+    common = [cc, "-O2", "-fPIC", *flags, *defines, "-I", CSRC / "include"]
+    for copy in ("1", "2"):
+        for source in ("pool_pthread", "cpu_x86"):
+            call(*common, "-c", rt / f"{source}.c", "-o", folder / f"{source}{copy}.o")
+    objects = sorted(folder.glob("*.o"))
+    call(
+        *common, *flags, HERE / "app.c", HERE / "fake.c", *objects, "-o", folder / "app", "-pthread"
+    )
+    return folder / "app"
+
+
+@pytest.mark.parametrize("flags", [(), ("-static",), ("-fsanitize=thread",)], ids=str)
+def test_foreign_linker(tmp_path, flags):
+    done = subprocess.run(
+        [foreign_link(tmp_path, *flags)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

@@ -14,15 +14,15 @@ struct feature {
 };
 
 static const struct feature known[] = {
-    {"fp-armv8", 0, 0},    {"neon", 0, 1},       {"aes", 0, 4},          {"sha2", 0, 6},
-    {"crc", 0, 7},         {"lse", 0, 8},        {"fullfp16", 0, 10},    {"rdm", 0, 12},
-    {"jsconv", 0, 13},     {"complxnum", 0, 14}, {"rcpc", 0, 15},        {"ccpp", 0, 16},
-    {"sha3", 0, 17},       {"sm4", 0, 19},       {"dotprod", 0, 20},     {"sve", 0, 22},
-    {"fp16fml", 0, 23},    {"flagm", 0, 27},     {"ssbs", 0, 28},        {"sb", 0, 29},
-    {"sve2", 1, 1},        {"sve2-aes", 1, 2},   {"sve2-bitperm", 1, 4}, {"sve2-sha3", 1, 5},
-    {"sve2-sm4", 1, 6},    {"i8mm", 1, 13},      {"bf16", 1, 14},        {"rand", 1, 16},
-    {"bti", 1, 17},        {"mte", 1, 18},       {"sme", 1, 23},         {"sme-i16i64", 1, 24},
-    {"sme-f64f64", 1, 25}, {"sme2", 1, 37},
+    {"fp-armv8", 0, 0},    {"neon", 0, 1},        {"aes", 0, 4},        {"sha2", 0, 6},
+    {"crc", 0, 7},         {"lse", 0, 8},         {"fullfp16", 0, 10},  {"fp16", 0, 10},
+    {"rdm", 0, 12},        {"jsconv", 0, 13},     {"complxnum", 0, 14}, {"rcpc", 0, 15},
+    {"ccpp", 0, 16},       {"sha3", 0, 17},       {"sm4", 0, 19},       {"dotprod", 0, 20},
+    {"sve", 0, 22},        {"fp16fml", 0, 23},    {"flagm", 0, 27},     {"ssbs", 0, 28},
+    {"sb", 0, 29},         {"sve2", 1, 1},        {"sve2-aes", 1, 2},   {"sve2-bitperm", 1, 4},
+    {"sve2-sha3", 1, 5},   {"sve2-sm4", 1, 6},    {"i8mm", 1, 13},      {"bf16", 1, 14},
+    {"rand", 1, 16},       {"bti", 1, 17},        {"mte", 1, 18},       {"sme", 1, 23},
+    {"sme-i16i64", 1, 24}, {"sme-f64f64", 1, 25}, {"sme2", 1, 37},
 };
 
 static unsigned long from_proc(unsigned long type) {

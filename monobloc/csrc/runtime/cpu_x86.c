@@ -130,8 +130,8 @@ static void read_cpu(struct cpu *c) {
   if (extended >= 0x80000001u) c->word[X1C] = cpuid(0x80000001u, 0).c;
 }
 
-/* Linux gives tile state to a process that asks: ARCH_REQ_XCOMP_PERM for XTILEDATA. Threads started
- * later inherit it, so the check comes before any worker starts. */
+/* Linux gives tile state to a process that asks, for all its threads: ARCH_REQ_XCOMP_PERM for
+ * XTILEDATA. */
 static int tiles_permitted(void) { return mb_sys3(SYS_arch_prctl, 0x1023, 18, 0) == 0; }
 
 static int state_saved(uint64_t xcr0, int state) {

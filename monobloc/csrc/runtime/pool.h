@@ -39,6 +39,7 @@ static struct {
   uint64_t fp; /* the caller's floating-point mode: the same bits from every thread */
   int nt;
   int quit;
+  int patient; /* the caller leaves parts to their workers: to measure their stacks */
   MB_LINE uint32_t sleepers;
   MB_LINE uint32_t waiting; /* the caller sleeps */
   MB_LINE uint32_t owner;   /* somebody dispatches, or changes the number of threads */
@@ -80,7 +81,7 @@ static uint32_t next_job(uint32_t seen) {
 
 static void work(int t) {
   struct mb_slot *me = &pool.slot[t];
-  uint32_t seen = me->done;
+  uint32_t seen = MB_LOAD(&me->done);
   for (;;) {
     seen = next_job(seen);
     if (MB_LOAD(&pool.quit)) return;
@@ -110,7 +111,7 @@ static int run_parts(mb_layer fn, char *ram, int nt) {
   int status = fn(ram, 0, nt);
   for (int t = 1; t < nt; t++) {
     struct mb_slot *s = &pool.slot[t];
-    if (!take(t, job)) continue;
+    if (pool.patient || !take(t, job)) continue;
     s->status = fn(ram, t, nt);
     __atomic_store_n(&s->done, job, __ATOMIC_RELEASE);
   }

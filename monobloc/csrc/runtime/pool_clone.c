@@ -88,7 +88,7 @@ static void join_worker(int t) {
     mb_sys6(SYS_futex, (long)&thread_id[t], 0, (long)id, 0, 0, 0);
 }
 
-MB_RT void mb_paint_stacks(void) { painted = 1; }
+MB_RT void mb_paint_stacks(void) { painted = pool.patient = 1; }
 
 MB_RT uint64_t mb_worker_stack_used(void) {
   uint64_t most = 0;
