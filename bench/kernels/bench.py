@@ -23,8 +23,8 @@ from onnx import TensorProto, helper
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
-from monobloc.codegen import packing, tiles
-from tests.kernels import harness
+from monobloc.codegen import packing, tiles  # noqa: E402
+from tests.kernels import harness  # noqa: E402
 
 VL, NVREG = 16, 32
 CACHES = tiles.Caches(48 << 10, 2 << 20)
@@ -118,9 +118,7 @@ def build(i: int, op: Op) -> tuple[str, dict[str, int]]:
         x = (1, op.hw, op.hw, op.n)
         k = (op.kernel, op.kernel)
         strides = (op.stride, op.stride)
-        d = tiles.dwconv_desc(
-            x, (out, out), k, VL, NVREG, strides=strides, pads=(pad, pad)
-        )
+        d = tiles.dwconv_desc(x, (out, out), k, VL, NVREG, strides=strides, pads=(pad, pad))
         kind, call = "dwconv", f"op{i}(b, x, w, y, 0, 1)"
     else:
         x = (1, op.hw, op.hw, op.k)
@@ -142,16 +140,10 @@ def build(i: int, op: Op) -> tuple[str, dict[str, int]]:
     return text + f"void run{i}({args}) {{ (void)s; {call}; }}\n", d
 
 
-def ours(
-    lib: ctypes.CDLL, i: int, op: Op, d: dict[str, int], x: np.ndarray, w: np.ndarray
-):
+def ours(lib: ctypes.CDLL, i: int, op: Op, d: dict[str, int], x: np.ndarray, w: np.ndarray):
     b = np.zeros(op.n, np.float32)
     if op.hw:
-        packed = (
-            packing.pack_dwconv_w(w)
-            if op.depthwise
-            else packing.pack_conv_w(w, 1, d["nv"], VL)
-        )
+        packed = packing.pack_dwconv_w(w) if op.depthwise else packing.pack_conv_w(w, 1, d["nv"], VL)
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         y = np.zeros((1, op.out, op.out, op.n), np.float32)
     else:
@@ -196,9 +188,7 @@ def theirs(op: Op, x: np.ndarray, w: np.ndarray) -> Callable[[], np.ndarray]:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         weights,
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
@@ -212,9 +202,7 @@ def clock(f: Callable[[], object], inner: int) -> float:
     return (time.perf_counter() - start) / inner * 1e6
 
 
-def measure(
-    op: Op, mine: Callable[[], object], peer: Callable[[], object], rounds: int
-) -> str:
+def measure(op: Op, mine: Callable[[], object], peer: Callable[[], object], rounds: int) -> str:
     inner = max(1, int(300 / max(1.0, min(clock(mine, 2), clock(mine, 2)))))
     a, b = [], []
     for _ in range(rounds):
@@ -240,9 +228,7 @@ def main() -> None:
         lib = harness.compile_shared(source, Path(folder), VL)
     for i, op in enumerate(chosen):
         rng = np.random.default_rng(i)
-        x = rng.standard_normal(
-            (1, op.k, op.hw, op.hw) if op.hw else (op.m, op.k), np.float32
-        )
+        x = rng.standard_normal((1, op.k, op.hw, op.hw) if op.hw else (op.m, op.k), np.float32)
         shape = (op.n, 1 if op.depthwise else op.k, op.kernel, op.kernel)
         w = rng.standard_normal(shape if op.hw else (op.k, op.n), np.float32)
         mine, keep = ours(lib, i, op, parts[i][1], x, w)

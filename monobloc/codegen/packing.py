@@ -30,14 +30,9 @@ def pack_gemm_b(b: F32, nv: int, vl: int) -> F32:
     order = column_order(b.shape[-1], vl)
     cols = np.where(order >= 0, b[..., order], np.float32(0))
     nr = nv * vl
-    parts = [
-        cols[..., at : at + nr].reshape(*b.shape[:-2], -1)
-        for at in range(0, cols.shape[-1], nr)
-    ]
+    parts = [cols[..., at : at + nr].reshape(*b.shape[:-2], -1) for at in range(0, cols.shape[-1], nr)]
     empty = np.zeros((*b.shape[:-2], 0), np.float32)
-    return np.ascontiguousarray(
-        np.concatenate([empty, *parts], axis=-1), dtype=np.float32
-    )
+    return np.ascontiguousarray(np.concatenate([empty, *parts], axis=-1), dtype=np.float32)
 
 
 def pack_conv_w(w: F32, groups: int, nv: int, vl: int) -> F32:

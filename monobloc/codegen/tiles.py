@@ -199,12 +199,8 @@ def conv_scratch(desc: Mapping[str, int]) -> int:
     if not desc["copy"]:
         return 0
     unit = max(desc["r1"], desc["r2"]) if desc["narrow"] else 1
-    rows = conv_rows(
-        min(desc["bh"] * unit, desc["oh"]), desc["kh"], desc["sh"], desc["dh"]
-    )
-    floats = (
-        rows * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
-    )
+    rows = conv_rows(min(desc["bh"] * unit, desc["oh"]), desc["kh"], desc["sh"], desc["dh"])
+    floats = rows * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     return ceil_div(floats, 16) * 16
 
 
@@ -220,17 +216,13 @@ def _conv_split(oh: int, ow: int, most: int) -> dict[str, int]:
     return dict(zip(names, (int(ow <= most), r1, c1, n1, r2, c2, n2), strict=True))
 
 
-def conv_tiles(
-    oh: int, ow: int, oc: int, taps: int, vl: int, nvreg: int
-) -> dict[str, int]:
+def conv_tiles(oh: int, ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dict[str, int]:
     """The field nv and those of `_conv_split`; `taps` is KH*KW*IC of a group."""
 
     def cost(nv: int) -> float:
         t = _conv_split(oh, ow, max_mr(nv, vl, nvreg))
         one = t["n1"] * _panel_cost(t["r1"] * t["c1"], oc, nv, taps, vl)
-        two = (
-            t["n2"] * _panel_cost(t["r2"] * t["c2"], oc, nv, taps, vl) if t["n2"] else 0
-        )
+        two = t["n2"] * _panel_cost(t["r2"] * t["c2"], oc, nv, taps, vl) if t["n2"] else 0
         return (one + two) * (1 if t["narrow"] else oh)
 
     most = max(1, min(4, ceil_div(oc, vl)))
@@ -249,14 +241,9 @@ def _block(desc: Mapping[str, int], caches: Caches) -> int:
     if weights <= caches.l2 // 2:
         return min(2, units)
     unit = desc["r1"] if desc["narrow"] else 1
-    row_bytes = (
-        4 * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
-    )
+    row_bytes = 4 * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     bh = 1
-    while bh < units and (
-        conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * row_bytes
-        <= caches.l2 // 2
-    ):
+    while bh < units and (conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * row_bytes <= caches.l2 // 2):
         bh += 1
     return bh
 
@@ -290,11 +277,7 @@ def conv_desc(
     nr = tiles["nv"] * vl
     kind, panel, row = (B_PLAIN, nr, oc) if plain else (B_PACKED, taps * nr, nr)
     group = og if plain else taps * packed_columns(og, tiles["nv"], vl)
-    inside = (
-        pads == (0, 0)
-        and (oh - 1) * sh + (kh - 1) * dh < h
-        and (ow - 1) * sw + (kw - 1) * dw < w
-    )
+    inside = pads == (0, 0) and (oh - 1) * sh + (kh - 1) * dh < h and (ow - 1) * sw + (kw - 1) * dw < w
     desc = {
         "batch": n,
         "groups": groups,
@@ -455,11 +438,7 @@ def _nchw_tiles(ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dict[str, i
 
     def cost(nv: int) -> float:
         _, mids, last, oc1, n1, oc2, n2 = split(nv)
-        return sum(
-            n * (mids * tile(c, nv) + tile(c, last))
-            for c, n in ((oc1, n1), (oc2, n2))
-            if n
-        )
+        return sum(n * (mids * tile(c, nv) + tile(c, last)) for c, n in ((oc1, n1), (oc2, n2)) if n)
 
     nv = min(range(1, min(8, vectors) + 1), key=lambda nv: (cost(nv), nv))
     names = ("nv", "n_mid", "nv_last", "oc1", "n1", "oc2", "n2")
@@ -487,11 +466,7 @@ def conv_nchw_desc(
     (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
     xs = x_strides if x_strides is not None else (c * h * w, h * w, w, 1)
     ys = y_strides if y_strides is not None else (oc * oh * ow, oh * ow, ow)
-    inside = (
-        pads == (0, 0)
-        and (oh - 1) * sh + (kh - 1) * dh < h
-        and (ow - 1) * sw + (kw - 1) * dw < w
-    )
+    inside = pads == (0, 0) and (oh - 1) * sh + (kh - 1) * dh < h and (ow - 1) * sw + (kw - 1) * dw < w
     desc = {
         "batch": n,
         "h": h,

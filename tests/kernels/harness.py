@@ -54,17 +54,13 @@ def cpu_has(vl: int) -> bool:
     return {16: "avx512vl", 8: "avx2", 4: "sse4_2"}[vl] in flags
 
 
-def compile_shared(
-    source: str, folder: Path, vl: int, extra: tuple[str, ...] = ()
-) -> ctypes.CDLL:
+def compile_shared(source: str, folder: Path, vl: int, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
     march, nvreg = MARCH[vl]
     c, obj, so = (folder / f"k{vl}{ext}" for ext in (".c", ".o", ".so"))
     c.write_text(source + MEM)
     lanes = [f"-march={march}", f"-DMB_VL={vl}", f"-DMB_NVREG={nvreg}"]
     wide = ["-mprefer-vector-width=512"] if vl == 16 else []
-    subprocess.run(
-        [ZIG, "clang", *FLAGS, *lanes, *wide, *extra, "-c", c, "-o", obj], check=True
-    )
+    subprocess.run([ZIG, "clang", *FLAGS, *lanes, *wide, *extra, "-c", c, "-o", obj], check=True)
     subprocess.run([ZIG, "ld.lld", "-shared", "-z", "defs", obj, "-o", so], check=True)
     return ctypes.CDLL(str(so))
 
@@ -114,10 +110,7 @@ class Guarded:
         return ctypes.c_void_p(self.array.ctypes.data)
 
     def canaries_intact(self) -> bool:
-        return bool(
-            (self._gap[: self._lo] == 0xA5).all()
-            and (self._gap[self._hi :] == 0xA5).all()
-        )
+        return bool((self._gap[: self._lo] == 0xA5).all() and (self._gap[self._hi :] == 0xA5).all())
 
 
 def log(text: str) -> None:

@@ -179,3 +179,24 @@ ONE_D(asin, asinl) ONE_D(acos, acosl) ONE_D(atan, atanl) ONE_D(rsqrt, w_rsqrt)
 ONE_D(floor, floor) ONE_D(ceil, ceil) ONE_D(trunc, trunc) ONE_D(round, rint)
 TWO_D(pow, powl) TWO_D(fmod, fmodl) TWO_D(mod, w_mod) TWO_D(atan2, atan2l)
 #endif
+
+/* Integers: whole arrays, compared in Python. */
+#define INTEGERS(NAME, T)                                                                 \
+  void int_##NAME(const T *a, const T *b, T *q, T *f, T *m, T *p, long n) {               \
+    for (long i = 0; i < n; i++) {                                                        \
+      q[i] = mb_idiv(a[i], b[i]), f[i] = mb_ifmod(a[i], b[i]), m[i] = mb_imod(a[i], b[i]); \
+      p[i] = mb_ipow(a[i], b[i]);                                                         \
+    }                                                                                     \
+  }
+INTEGERS(i8, int8_t) INTEGERS(i16, int16_t) INTEGERS(i32, int32_t) INTEGERS(i64, int64_t)
+INTEGERS(u8, uint8_t) INTEGERS(u16, uint16_t) INTEGERS(u32, uint32_t) INTEGERS(u64, uint64_t)
+
+#define CASTS(NAME, T)                                                                    \
+  void cast_##NAME(const float *x, const double *d, T *c, T *cd, T *s, T *sd, long n) {   \
+    for (long i = 0; i < n; i++) {                                                        \
+      c[i] = mb_cast_##NAME(x[i]), cd[i] = mb_cast_##NAME(d[i]);                          \
+      s[i] = mb_sat_##NAME(x[i]), sd[i] = mb_sat_##NAME(d[i]);                            \
+    }                                                                                     \
+  }
+CASTS(i8, int8_t) CASTS(i16, int16_t) CASTS(i32, int32_t) CASTS(i64, int64_t)
+CASTS(u8, uint8_t) CASTS(u16, uint16_t) CASTS(u32, uint32_t) CASTS(u64, uint64_t)

@@ -47,11 +47,7 @@ def source(isa: Isa) -> tuple[str, list[str]]:
         mr = tiles.max_mr(nv, isa.vl, isa.nvreg)
         n, k = 2 * nv * isa.vl, 96
         panel = {"nv": nv, "pf": nv % 2}
-        g = (
-            tiles.gemm_desc(3 * mr, n, k, isa.vl, isa.nvreg)
-            | panel
-            | {"ku": 1, "rb": 1}
-        )
+        g = tiles.gemm_desc(3 * mr, n, k, isa.vl, isa.nvreg) | panel | {"ku": 1, "rb": 1}
         g |= {
             "mr1": mr,
             "n1": 3,
@@ -63,18 +59,12 @@ def source(isa: Isa) -> tuple[str, list[str]]:
         text.append(f"static const mb_gemm g{nv} = {tiles.c_initializer(g)};")
         text.append(f"MB_GEMM(gemm{nv}, g{nv}, epi)")
         args = "const float *a, const float *b, float *c, const float *e"
-        text.append(
-            f'__attribute__((visibility("default"))) void rg{nv}({args}) {{'
-            f" gemm{nv}(e, a, b, c, 0, 0, 1); }}"
-        )
+        text.append(f'__attribute__((visibility("default"))) void rg{nv}({args}) {{ gemm{nv}(e, a, b, c, 0, 0, 1); }}')
         names.append(f"gemm{nv}_tile1")
         if mr == 1:
             continue
         x = (1, 9, 4 * mr, 24)
-        c = (
-            tiles.conv_desc(x, n, (9, 4 * mr), (3, 3), isa.vl, isa.nvreg, pads=(1, 1))
-            | panel
-        )
+        c = tiles.conv_desc(x, n, (9, 4 * mr), (3, 3), isa.vl, isa.nvreg, pads=(1, 1)) | panel
         c |= {"narrow": 0, "r1": 1, "c1": mr, "n1": 4, "r2": 0, "c2": 0, "n2": 0}
         c |= {"w_panel": 216 * n // 2, "w_row": n // 2}
         text.append(f"static const mb_conv c{nv} = {tiles.c_initializer(c)};")
@@ -93,28 +83,18 @@ def compile_to(isa: Isa, folder: Path, *how: str) -> tuple[Path, list[str]]:
     c.write_text(text)
     flags = [f for f in harness.FLAGS if not f.startswith("--target")]
     lanes = [f"--target={isa.triple}", f"-march={isa.march}", f"-DMB_VL={isa.vl}"]
-    lanes += [f"-DMB_NVREG={isa.nvreg}"] + ["-mprefer-vector-width=512"] * (
-        isa.vl == 16
-    )
-    subprocess.run(
-        [harness.ZIG, "clang", *flags, *lanes, *how, c, "-o", out], check=True
-    )
+    lanes += [f"-DMB_NVREG={isa.nvreg}"] + ["-mprefer-vector-width=512"] * (isa.vl == 16)
+    subprocess.run([harness.ZIG, "clang", *flags, *lanes, *how, c, "-o", out], check=True)
     return out, names
 
 
 def check(assembly: str, names: list[str], isa: Isa) -> None:
     for name in names:
-        found = re.search(
-            rf"^{name}(?:\.\w+)*:(.*?)^\.Lfunc_end", assembly, re.DOTALL | re.MULTILINE
-        )
+        found = re.search(rf"^{name}(?:\.\w+)*:(.*?)^\.Lfunc_end", assembly, re.DOTALL | re.MULTILINE)
         assert found, f"{name} is not a function of its own"
         hits = re.findall(isa.stack, found.group(1), re.MULTILINE)
-        assert len(hits) <= isa.allowed, (
-            f"{isa.march} {name}: {len(hits)} vector stack accesses"
-        )
-        assert not re.search(r"\bcallq?\b|\bblr?\b", found.group(1)), (
-            f"{name} calls something"
-        )
+        assert len(hits) <= isa.allowed, f"{isa.march} {name}: {len(hits)} vector stack accesses"
+        assert not re.search(r"\bcallq?\b|\bblr?\b", found.group(1)), f"{name} calls something"
     assert not re.search(r"callq?\s+\*|\bblr\b", assembly), "an indirect call is left"
 
 

@@ -79,11 +79,7 @@ def cases(vl: int) -> list[Case]:
         Case(3, 3, 2, vl + 1, kernel=(2, 2), strides=(3, 3), pads=(2, 2, 2, 2)),
         Case(10, 10, 3, 10, pads=same, strides=(2, 1)),
     ]
-    return out + [
-        Case(**{**vars(c), "plain": True})
-        for c in out
-        if c.groups == 1 or c.ic == 10 or c.oc > 16
-    ]
+    return out + [Case(**{**vars(c), "plain": True}) for c in out if c.groups == 1 or c.ic == 10 or c.oc > 16]
 
 
 def descriptor(c: Case, vl: int) -> dict[str, int]:
@@ -126,9 +122,7 @@ def source(vl: int) -> str:
     text = ['#include "mb/conv.h"', EPILOGUE]
     for i, c in enumerate(cases(vl)):
         oh, ow = c.out
-        text.append(
-            f"static const mb_conv d{i} = {tiles.c_initializer(descriptor(c, vl))};"
-        )
+        text.append(f"static const mb_conv d{i} = {tiles.c_initializer(descriptor(c, vl))};")
         text.append(f"MB_CONV(conv{i}, d{i}, epi)")
         text.append(f"long scratch{i}(void) {{ return mb_conv_scratch(&d{i}); }}")
         text.append(
@@ -153,15 +147,11 @@ def reference(x: np.ndarray, w: np.ndarray, c: Case) -> np.ndarray:
                 rows = slice(r * dh, r * dh + (oh - 1) * sh + 1, sh)
                 cols = slice(s * dw, s * dw + (ow - 1) * sw + 1, sw)
                 taps = padded[:, rows, cols, g * ig : (g + 1) * ig]
-                y[..., g * og : (g + 1) * og] += (
-                    taps @ w[g * og : (g + 1) * og, :, r, s].T
-                )
+                y[..., g * og : (g + 1) * og] += taps @ w[g * og : (g + 1) * og, :, r, s].T
     return y
 
 
-def run_case(
-    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
-) -> np.ndarray:
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
     d = descriptor(c, vl)
@@ -169,9 +159,7 @@ def run_case(
     w = rng.standard_normal((c.oc, c.ic // c.groups, *c.kernel), f32)
     y_shape = (c.batch, *c.out, c.oc)
     bias, res = rng.standard_normal(c.oc, f32), rng.standard_normal(y_shape, f32)
-    packed = (
-        packing.hwio(w) if c.plain else packing.pack_conv_w(w, c.groups, d["nv"], vl)
-    )
+    packed = packing.hwio(w) if c.plain else packing.pack_conv_w(w, c.groups, d["nv"], vl)
     stored = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if c.nchw else x
     size = tiles.conv_scratch(d)
     assert size == getattr(lib, f"scratch{i}")(), f"vl {vl} {c}: scratch sizes differ"
@@ -181,9 +169,7 @@ def run_case(
     for tid in range(nt):
         getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)
     want = np.clip(reference(x, w, c) + bias + res, 0, 6)
-    bound = (
-        2e-6 * (reference(np.abs(x), np.abs(w), c) + np.abs(bias) + np.abs(res)) + 1e-6
-    )
+    bound = 2e-6 * (reference(np.abs(x), np.abs(w), c) + np.abs(bias) + np.abs(res)) + 1e-6
     err = np.abs(g[2].array - want) / bound
     assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
     assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
@@ -199,6 +185,4 @@ def test_conv(vl: int, tmp_path: Path) -> None:
         one = run_case(lib, i, c, vl, True, 1)
         for nt in (2, 3):
             many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), (
-                f"vl {vl} {c}: differs with {nt} threads"
-            )
+            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"

@@ -78,9 +78,7 @@ def source(vl: int) -> str:
         )
     for i, c in enumerate(cases(vl)):
         oh, ow = c.out
-        text.append(
-            f"static const mb_conv_nchw d{i} = {tiles.c_initializer(descriptor(c, vl))};"
-        )
+        text.append(f"static const mb_conv_nchw d{i} = {tiles.c_initializer(descriptor(c, vl))};")
         text.append(f"MB_CONV_NCHW(conv{i}, d{i}, epi)")
         text.append(f"long scratch{i}(void) {{ return mb_conv_nchw_scratch(&d{i}); }}")
         text.append(
@@ -92,9 +90,7 @@ def source(vl: int) -> str:
     return "\n".join(text)
 
 
-def run_case(
-    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
-) -> bytes:
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> bytes:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
     x = rng.standard_normal((c.batch, c.ic, c.h, c.w), f32)

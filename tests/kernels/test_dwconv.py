@@ -86,9 +86,7 @@ def source(vl: int) -> str:
     text = ['#include "mb/dwconv.h"', test_conv.EPILOGUE]
     for i, c in enumerate(cases(vl)):
         oh, ow = c.conv().out
-        text.append(
-            f"static const mb_dwconv d{i} = {tiles.c_initializer(descriptor(c, vl))};"
-        )
+        text.append(f"static const mb_dwconv d{i} = {tiles.c_initializer(descriptor(c, vl))};")
         text.append(f"MB_DWCONV(dw{i}, d{i}, epi)")
         text.append(
             f"void run{i}(const float *x, const float *w, float *y, const float *bias,"
@@ -98,9 +96,7 @@ def source(vl: int) -> str:
     return "\n".join(text)
 
 
-def run_case(
-    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
-) -> np.ndarray:
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32, conv = np.float32, c.conv()
     x = rng.standard_normal((c.batch, c.h, c.w, c.c), f32)
@@ -113,9 +109,7 @@ def run_case(
         getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)
     want = np.clip(test_conv.reference(x, w, conv) + bias + res, 0, 6)
     scale = test_conv.reference(np.abs(x), np.abs(w), conv)
-    err = np.abs(g[2].array - want) / (
-        2e-6 * (scale + np.abs(bias) + np.abs(res)) + 1e-6
-    )
+    err = np.abs(g[2].array - want) / (2e-6 * (scale + np.abs(bias) + np.abs(res)) + 1e-6)
     assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
     assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
     return g[2].array.copy()
@@ -130,6 +124,4 @@ def test_dwconv(vl: int, tmp_path: Path) -> None:
         one = run_case(lib, i, c, vl, True, 1)
         for nt in (2, 3):
             many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), (
-                f"vl {vl} {c}: differs with {nt} threads"
-            )
+            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"

@@ -47,26 +47,16 @@ def cases(vl: int) -> list[Case]:
     ]
     sizes += [(64, 7 * vl, 33), (37, 10, 21)]
     out = [Case(*s, plain=i % 2 == 0) for i, s in enumerate(sizes)]
-    out += [
-        Case(*s, batch=3, plain=p, shared_b=p)
-        for s in sizes[4:6]
-        for p in (False, True)
-    ]
+    out += [Case(*s, batch=3, plain=p, shared_b=p) for s in sizes[4:6] for p in (False, True)]
     out += [Case(*s, a_transposed=True) for s in sizes[5:7]]
-    out += [Case(*s, kc=5) for s in sizes[3::3]] + [
-        Case(*s, rb=2, batch=2) for s in sizes[5::3]
-    ]
-    return out + [
-        Case(*s, inplace=True, epi_loop=i % 3 > 0) for i, s in enumerate(sizes)
-    ]
+    out += [Case(*s, kc=5) for s in sizes[3::3]] + [Case(*s, rb=2, batch=2) for s in sizes[5::3]]
+    return out + [Case(*s, inplace=True, epi_loop=i % 3 > 0) for i, s in enumerate(sizes)]
 
 
 def descriptor(c: Case, vl: int) -> dict[str, int]:
     nvreg = harness.MARCH[vl][1]
     a = (c.m * c.k, 1, c.m) if c.a_transposed else None
-    d = tiles.gemm_desc(
-        c.m, c.n, c.k, vl, nvreg, batch=c.batch, a=a, b=(c.n, 1) if c.plain else None
-    )
+    d = tiles.gemm_desc(c.m, c.n, c.k, vl, nvreg, batch=c.batch, a=a, b=(c.n, 1) if c.plain else None)
     size = c.k * (c.n if c.plain else tiles.packed_columns(c.n, d["nv"], vl))
     d |= {"b_batch": 0 if c.shared_b else size, "pf": 0 if c.plain else 1}
     d |= {"kc": c.kc, "ku": 1} if c.kc else {}
@@ -87,9 +77,7 @@ def source(vl: int) -> str:
             " return mb_max(0.f, acc); }"
         )
     for i, c in enumerate(cases(vl)):
-        text.append(
-            f"static const mb_gemm d{i} = {tiles.c_initializer(descriptor(c, vl))};"
-        )
+        text.append(f"static const mb_gemm d{i} = {tiles.c_initializer(descriptor(c, vl))};")
         text.append(f"MB_GEMM(gemm{i}, d{i}, epi)")
         text.append(
             f"void run{i}(const float *a, const float *b, float *c, const float *bias,"
@@ -99,9 +87,7 @@ def source(vl: int) -> str:
     return "\n".join(text)
 
 
-def run_case(
-    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
-) -> np.ndarray:
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
     a = rng.standard_normal((c.batch, c.m, c.k), f32)
@@ -120,10 +106,7 @@ def run_case(
     for tid in range(nt):
         getattr(lib, f"run{i}")(*pointers, tid, nt)
     want = np.maximum(a.astype(np.float64) @ b + bias + res, 0)
-    bound = (
-        2e-6 * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res))
-        + 1e-6
-    )
+    bound = 2e-6 * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res)) + 1e-6
     err = np.abs(g[2].array - want) / bound
     assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
     assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
@@ -139,9 +122,7 @@ def test_gemm(vl: int, tmp_path: Path) -> None:
         one = run_case(lib, i, c, vl, True, 1)
         for nt in (2, 3):
             many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), (
-                f"vl {vl} {c}: differs with {nt} threads"
-            )
+            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"
 
 
 def test_packed_columns_matches_packing() -> None:

@@ -76,9 +76,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def step(
-    c: Case, xp: np.ndarray, r: np.ndarray, v: dict[str, np.ndarray], h: np.ndarray
-) -> None:
+def step(c: Case, xp: np.ndarray, r: np.ndarray, v: dict[str, np.ndarray], h: np.ndarray) -> None:
     """One step in float64: reads v["h"], v["c"] and writes them."""
     n = c.hidden
 
@@ -104,9 +102,7 @@ def step(
         v["h"] = sigmoid(clip(o + p[1] * v["c"])) * np.tanh(v["c"])
 
 
-def run_case(
-    lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int
-) -> bytes:
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> bytes:
     rng = np.random.default_rng(SEED + i)
     n, f32, gates = c.hidden, np.float32, GATES[c.kind]
     xp = rng.standard_normal((c.steps, c.batch, gates * n), f32)
@@ -115,11 +111,7 @@ def run_case(
     v |= {"bias": rng.standard_normal(n, f32), "peep": rng.standard_normal((3, n), f32)}
     if c.h0:
         v["h"] = rng.standard_normal((c.batch, n), f32)
-    packed = (
-        packing.pack_gru(r, c.reset_after, vl)
-        if c.kind == "gru"
-        else packing.pack_recurrent(r, gates, vl)
-    )
+    packed = packing.pack_gru(r, c.reset_after, vl) if c.kind == "gru" else packing.pack_recurrent(r, gates, vl)
     z = np.full(max(1, tiles.rnn_scratch(c.desc(), c.kind == "gru")), np.nan, f32)
     y, state = np.full((c.steps, c.batch, n), 7e7, f32), np.full((c.batch, n), 7e7, f32)
     arrays = (xp, packed, v["peep"], v["bias"], v["h"].astype(f32), y, state, v["c"], z)
@@ -133,9 +125,7 @@ def run_case(
     pairs = [(g[5].array, want), (g[6].array, v["h"])]
     pairs += [(g[7].array, v["c"])] if c.kind == "lstm" else []
     for got, exact in pairs:
-        assert np.abs(got - exact).max() < 1e-5, (
-            f"vl {vl} {c}: {np.abs(got - exact).max()}"
-        )
+        assert np.abs(got - exact).max() < 1e-5, f"vl {vl} {c}: {np.abs(got - exact).max()}"
     assert all(a.canaries_intact() for a in g), f"vl {vl} {c}: wrote outside"
     return g[5].array.tobytes() + g[6].array.tobytes()
 
