@@ -20,7 +20,7 @@ from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, read_module
 from monobloc.loader import CompiledModel
-from monobloc.object import ar, fat, toolchain
+from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
 from monobloc.targets import resolve
@@ -73,7 +73,7 @@ def object_of(path: Path, imported: Imported, o: Options, progress: Progress = q
 def compile_source(path: Path, out: Path, o: Options) -> None:
     """`monobloc compile app.c -o app.o`: the user's own code as a fat object."""
     job = toolchain.CompileJob(path, out, o.target, "fat", o.opt, hosted=True, debug=o.debug,
-                               system_includes=toolchain.system_libc(o.target).includes)
+                               libc=sysroot.libc_for(o.target, open_cache(o)))
     for c in toolchain.compile_all([job], 1, open_cache(o)):
         if c.warnings:
             sys.stderr.write(c.warnings)

@@ -32,7 +32,7 @@ from monobloc.link.objects import (
     model_files,
     module_key,
 )
-from monobloc.object import fat, toolchain
+from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
 from monobloc.object.toolchain import CompileJob, LinkJob
 from monobloc.options import Emit, Options
@@ -164,7 +164,7 @@ def _link(
         exports=exports(programs, prefixes) if emit == "shared" else (),
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
-        libc=toolchain.system_libc(o.target) if emit == "exe" and user else None,
+        libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
         gc=emit != "object", strip=not o.debug and emit != "object", opt=o.opt,
         thinlto_cache=cache.folder("thinlto") if cache is not None and o.lto == "thin" else None,
     )

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,34 +27,31 @@ Announce = Callable[[str], None]
 
 _START = ("Scrt1.o", "crti.o", "crtbeginS.o")
 _END = ("crtendS.o", "crtn.o")
-# Only what is used stays; the mathematical functions and threads need not be asked for.
-_LIBS = (
-    *("--push-state", "--as-needed", "-lm", "-lpthread", "-lgcc", "-lgcc_s", "--pop-state"),
-    *("-lc", "-lgcc"),
-)
+# Only what is used stays: C++, the mathematical functions and threads need not be asked for.
+_IF_USED = ("--push-state", "--as-needed")
+_LIBS = ("-lm", "-lpthread", "-lgcc", "-lgcc_s", "--pop-state", "-lc", "-lgcc")
 _KEPT = re.compile(r"(r?crt1|crti|crtn)\.o|lib\w+\.a")
 
 
-def libc_for(
-    target: Target, cache: Cache, *, cxx: bool = False, announce: Announce = print
-) -> Libc:
+def tell(text: str) -> None:
+    """The default announcement: a line on the error stream, where messages go."""
+    print(text, file=sys.stderr)
+
+
+def libc_for(target: Target, cache: Cache | None, announce: Announce = tell) -> Libc:
     """The system's libc, or else our own musl."""
-    return system_libc(target, cxx=cxx) or harvest(target, cache, announce=announce)
-
-
-def system_link_args(target: Target) -> Libc | None:
-    return system_libc(target)
+    return system_libc(target) or harvest(target, cache, announce=announce)
 
 
 # -- the system's ----------------------------------------------------------------------------------
 
 
-def system_libc(target: Target, *, cxx: bool = False) -> Libc | None:
+def system_libc(target: Target) -> Libc | None:
     """Where the system's compiler for that target finds its files; None without such a compiler."""
     for name in ("cc", f"{target.gnu_prefix}-gcc"):
         cc = shutil.which(name)
         if cc and _ask(cc, "-dumpmachine").strip().split("-")[0] == target.arch:
-            if found := _from_compiler(cc, target, cxx):
+            if found := _from_compiler(cc, target):
                 return found
     return None
 
@@ -66,15 +64,16 @@ def _ask(cc: str, *arguments: str) -> str:
     return ran.stdout + ran.stderr
 
 
-def _from_compiler(cc: str, target: Target, cxx: bool) -> Libc | None:
-    paths = {n: Path(_ask(cc, f"-print-file-name={n}").strip()) for n in (*_START, *_END)}
-    if not all(p.is_absolute() and p.is_file() for p in paths.values()):
+def _from_compiler(cc: str, target: Target) -> Libc | None:
+    names = (*_START, *_END, "libstdc++.so")
+    paths = {n: Path(_ask(cc, f"-print-file-name={n}").strip()) for n in names}
+    if not all(paths[n].is_absolute() and paths[n].is_file() for n in (*_START, *_END)):
         return None  # a compiler without libc's development files
     c, cpp = (search_paths(_ask(cc, "-E", "-v", "-x", x, "/dev/null")) for x in ("c", "c++"))
-    libs = (*(("-lstdc++",) if cxx else ()), *_LIBS)
+    cxx = ("-lstdc++",) if paths["libstdc++.so"].is_absolute() else ()
     return Libc(
         start=tuple(paths[n].resolve() for n in _START),
-        end=(*libs, *(str(paths[n].resolve()) for n in _END)),
+        end=(*_IF_USED, *cxx, *_LIBS, *(str(paths[n].resolve()) for n in _END)),
         includes=tuple(c),
         cxx_includes=tuple(p for p in cpp if p not in c),
         libdirs=_library_folders(_ask(cc, "-print-search-dirs")),
@@ -102,14 +101,14 @@ def _library_folders(text: str) -> tuple[Path, ...]:
 
 
 def harvest(
-    target: Target, cache: Cache, *, tools: Tools | None = None, announce: Announce = print
+    target: Target, cache: Cache | None, *, tools: Tools | None = None, announce: Announce = tell
 ) -> Libc:
     """Static musl for the target, built on first use and kept under the cache."""
     tools = tools or find_tools()
-    if tools.name != "zig" or not target.musl_triple:
+    if tools.name != "zig" or not target.musl_triple or cache is None:
         raise ToolchainError(
-            f"no libc for {target.name}: no system compiler, and none can be built",
-            hints=[f"install `{target.gnu_prefix}-gcc`, or the Python package `ziglang`"],
+            f"no libc for {target.name}: no system compiler, and without a cache none is built",
+            hints=[f"install `{target.gnu_prefix}-gcc`, or give a folder with `--cache`"],
         )
     folder = cache.folder("sysroot") / f"{target.musl_triple}-{tools.llvm}"
     if not (folder / "libc.json").is_file():

@@ -424,6 +424,10 @@ _HARDENING = (
 )
 
 
+# musl's start file is made by `ld -r`, which loses what safe folding would like to know of it.
+_HARMLESS = "conservatively ignores SHT_LLVM_ADDRSIG"
+
+
 def link_command(
     job: LinkJob, out: Path, tools: Tools, version_script: Path | None = None
 ) -> list[str]:

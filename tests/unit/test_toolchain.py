@@ -165,7 +165,7 @@ def test_hosted_code_is_cached_by_what_it_includes(tmp_path: Path) -> None:
 def test_warnings_are_shown_each_time(tmp_path: Path) -> None:
     target, cache = targets.resolve("x86_64-linux"), Cache(tmp_path / "cache")
     job = CompileJob(b"#warning look\n", tmp_path / "x.o", target, name="x.c")
-    for _ in range(2):
+    for _ in range(2):  # from a cache they would be lost
         assert "look" in compile_all([job], cache=cache)[0].warnings
 
 
