@@ -19,6 +19,7 @@ from monobloc.ir.expr import I64, Expr, Fn, Num, call, cast, idx, lift, reduce, 
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.movement import pad
 from monobloc.ops.reduce import np_wide, wide
 from monobloc.ops.window import auto_pad, inside, out_extents, positions, window_attrs
 
@@ -327,17 +328,22 @@ def root(x: Expr, p: float) -> Expr:
 
 
 class MaxUnpool(OpDef):
-    """Puts each element where `Indices` says (flat, in the whole output); zeros elsewhere."""
+    """Puts each element where `Indices` says (flat, in the whole output); zeros elsewhere.
+    A larger `output_shape` only adds zeros behind: the indices count in the shape without it."""
 
     name = "MaxUnpool"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, where = n.inputs[:2]
-        if n.input(2) is not None:
-            shape = [int(d) for d in n.const(2, "output_shape")]
-        else:
-            shape = [*x.shape[:2], *self._grown(n, x.shape[2:])]
-        return b.emit("MaxUnpool", [x, where], {"shape": shape})
+        shape = [*x.shape[:2], *self._grown(n, x.shape[2:])]
+        y = b.emit("MaxUnpool", [x, where], {"shape": shape})[0]
+        if n.input(2) is None:
+            return [y]
+        wanted = [int(d) for d in n.const(2, "output_shape")]
+        more = [w - d for w, d in zip(wanted, shape)]
+        if len(wanted) != len(shape) or min(more) < 0:
+            n.fail(f"grows to {shape}, which does not fit into the output_shape {wanted}")
+        return [pad(b, y, [0] * len(shape), more, "constant", None)]
 
     def _grown(self, n: Any, spatial: Sequence[int]) -> list[int]:
         rank = len(spatial)
