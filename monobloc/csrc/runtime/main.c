@@ -368,9 +368,10 @@ static int run_model(const struct mb_model_info *m, const struct options *o) {
 
 MB_HIDDEN int mb_main(int argc, char **argv, char **envp);
 MB_HIDDEN int mb_main(int argc, char **argv, char **envp) {
-  static struct options o = {.repeat = 1};
+  static struct options o; /* large: zeros take no room in the file */
   const struct mb_model_info *m;
   (void)envp;
+  o.repeat = 1;
   int code = parse(argc, argv, &o);
   if (!code && o.help) {
     mb_put_text(MB_STDOUT, usage_text);
