@@ -106,9 +106,12 @@ class Diagnostics:
     """Collects errors; `checkpoint` stops with all of them."""
 
     errors: list[MonoblocError] = field(default_factory=list)
+    _told: set[str] = field(default_factory=set)
 
     def report(self, error: MonoblocError) -> None:
-        if str(error) not in {str(e) for e in self.errors}:
+        text = str(error)
+        if text not in self._told:
+            self._told.add(text)
             self.errors.append(error)
 
     def checkpoint(self) -> None:

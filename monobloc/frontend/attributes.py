@@ -51,9 +51,7 @@ def read_attributes(
             raise ModelError(f"has the attribute `{name}` twice")
         if a.ref_attr_name:
             if bound is None:
-                raise ModelError(
-                    f"the attribute `{name}` is a function's (`{a.ref_attr_name}`), but in none"
-                )
+                raise ModelError(f"the attribute `{name}` is a function's (`{a.ref_attr_name}`), but in none")
             if a.ref_attr_name in bound:
                 out[name] = bound[a.ref_attr_name]
             continue
@@ -65,9 +63,7 @@ def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> 
     """The value of one attribute; ModelError when its type and its fields disagree."""
     kind = _kind(a)
     if kind in _REFUSED:
-        raise UnsupportedError(
-            f"the attribute `{a.name}` is {_REFUSED[kind]}, which is not supported"
-        )
+        raise UnsupportedError(f"the attribute `{a.name}` is {_REFUSED[kind]}, which is not supported")
     field = _SCALARS.get(kind) or _LISTS[kind]
     value = getattr(a, field)
     what = f"the attribute `{a.name}`"
@@ -84,9 +80,7 @@ def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> 
 
 def _kind(a: onnx.AttributeProto) -> int:
     """The attribute's type; files of the first versions leave it out."""
-    held = [k for k, f in _SCALARS.items() if a.HasField(f)] + [
-        k for k, f in _LISTS.items() if len(getattr(a, f))
-    ]
+    held = [k for k, f in _SCALARS.items() if a.HasField(f)] + [k for k, f in _LISTS.items() if len(getattr(a, f))]
     if a.type == A.UNDEFINED and len(held) == 1:
         return held[0]
     if a.type == A.UNDEFINED or a.type not in (*_SCALARS, *_LISTS, *_REFUSED):

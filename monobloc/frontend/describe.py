@@ -112,9 +112,7 @@ def _port(v: onnx.ValueInfoProto) -> Port:
     try:
         return Port(v.name, str(declared(v.type, v.name)))
     except MonoblocError as e:
-        return Port(
-            v.name, e.message.removeprefix(v.name + " ").removesuffix(", which is not supported")
-        )
+        return Port(v.name, e.message.removeprefix(v.name + " ").removesuffix(", which is not supported"))
 
 
 def _graphs(m: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
@@ -130,12 +128,7 @@ def _graphs(m: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 
 
 def _nested(nodes: Sequence[onnx.NodeProto]) -> list[onnx.GraphProto]:
-    return [
-        g
-        for n in nodes
-        for a in n.attribute
-        for g in (*([a.g] if a.HasField("g") else []), *a.graphs)
-    ]
+    return [g for n in nodes for a in n.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
 
 
 def _nodes(m: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

@@ -111,14 +111,10 @@ def solve(
     return out, dims.values, notes
 
 
-def _check_names(
-    inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], given: Mapping[str, int]
-) -> None:
+def _check_names(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], given: Mapping[str, int]) -> None:
     for name in shapes:
         if name not in inputs:
-            raise ModelError(
-                f"a shape is given for '{name}', which is no input", notes=[_list("inputs", inputs)]
-            )
+            raise ModelError(f"a shape is given for '{name}', which is no input", notes=[_list("inputs", inputs)])
     symbols = _symbols(inputs)
     for symbol in given:
         if symbol not in symbols and not any(symbol in _names(s) for s in symbols):
@@ -129,9 +125,7 @@ def _check_names(
 
 
 def _symbols(inputs: Mapping[str, Declared]) -> list[str]:
-    return list(
-        dict.fromkeys(d for t in inputs.values() for d in t.dims or () if isinstance(d, str))
-    )
+    return list(dict.fromkeys(d for t in inputs.values() for d in t.dims or () if isinstance(d, str)))
 
 
 def _list(what: str, names: Mapping[str, Declared] | list[str]) -> str:
@@ -144,10 +138,8 @@ def _take_shape(name: str, type: Declared, shape: Shape, dims: Dims) -> None:
         return
     text = f"shape {list(shape)}"
     if len(shape) != len(type.dims):
-        raise ModelError(
-            f"input '{name}' is {type}, but {text} is given", notes=["the ranks differ"]
-        )
-    for axis, (d, s) in enumerate(zip(type.dims, shape)):
+        raise ModelError(f"input '{name}' is {type}, but {text} is given", notes=["the ranks differ"])
+    for axis, (d, s) in enumerate(zip(type.dims, shape, strict=True)):
         if isinstance(d, str):
             dims.set(d, s, f"{text} of input '{name}'")
         elif d is not None and d >= 0 and d != s:
@@ -158,9 +150,7 @@ def _take_shape(name: str, type: Declared, shape: Shape, dims: Dims) -> None:
     checked_shape(list(shape), f"input '{name}'")
 
 
-def _assume_leading(
-    inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], dims: Dims
-) -> list[str]:
+def _assume_leading(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], dims: Dims) -> list[str]:
     notes = []
     for name, type in inputs.items():
         if name in shapes or not type.dims or dims.value(type.dims[0]) is not None:
@@ -168,17 +158,13 @@ def _assume_leading(
         d = type.dims[0]
         if isinstance(d, str):
             dims.set(d, 1, "the default for leading dimensions")
-            notes.append(
-                f"dimension '{d}' of input '{name}' is not given and becomes 1 (`--dim {d}=N`)"
-            )
+            notes.append(f"dimension '{d}' of input '{name}' is not given and becomes 1 (`--dim {d}=N`)")
         else:
             notes.append(f"the leading dimension of input '{name}' is not given and becomes 1")
     return notes
 
 
-def _check_all_known(
-    inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], dims: Dims, model: str
-) -> None:
+def _check_all_known(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], dims: Dims, model: str) -> None:
     """One error for all dimensions that are left, with the command that gives them."""
     notes, flags = [], []
     for name, type in inputs.items():
@@ -195,8 +181,7 @@ def _check_all_known(
         flags += [f"--dim {_quoted(d)}=N" for d in open_dims if isinstance(d, str)]
         if None in open_dims:
             sizes = [
-                str(v) if (v := dims.value(d)) is not None else "1" if not i else "N"
-                for i, d in enumerate(type.dims)
+                str(v) if (v := dims.value(d)) is not None else "1" if not i else "N" for i, d in enumerate(type.dims)
             ]
             flags.append(f"--shape {name}={'x'.join(sizes)}")
     if notes:

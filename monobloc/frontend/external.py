@@ -53,8 +53,7 @@ class ExternalFiles:
             raise ModelError(f"external data of {length} bytes for a tensor of {nbytes} bytes")
         if offset + length > size:
             raise ModelError(
-                f"external data at {offset} of {length} bytes do not fit into {path.name}, "
-                f"which has {size} bytes"
+                f"external data at {offset} of {length} bytes do not fit into {path.name}, which has {size} bytes"
             )
         return Span(path, offset, length)
 
@@ -127,9 +126,7 @@ def allowed(folder: Path, location: str) -> Path:
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError):
-        raise ModelError(
-            f"external data file '{location}' is missing", notes=[f"looked in {folder}"]
-        ) from None
+        raise ModelError(f"external data file '{location}' is missing", notes=[f"looked in {folder}"]) from None
     if real.is_relative_to(base) or _in_hub_cache(base, real):
         return real
     raise ModelError(

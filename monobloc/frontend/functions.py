@@ -57,9 +57,7 @@ class Functions:
             raise ModelError(f"the function {path[0][1]} calls others more than 60 deep")
         if key not in self.sizes:
             callees = [key_of(n) for n in _all_nodes(self.bodies[key].node)]
-            self.sizes[key] = len(callees) + sum(
-                self.count(k, (*path, key)) for k in callees if k in self.bodies
-            )
+            self.sizes[key] = len(callees) + sum(self.count(k, (*path, key)) for k in callees if k in self.bodies)
         return self.sizes[key]
 
 
@@ -130,11 +128,7 @@ def _context_body(
         node.attribute.append(onnx.helper.make_attribute(name, _proto_value(value)))
     types = [_type_proto(v).SerializeToString() for v in inputs]
     version = _version(s.context_dependent_function_opset_versions, opset)
-    return bytes(
-        s.get_context_dependent_function_with_opset_version(
-            version, node.SerializeToString(), types
-        )
-    )
+    return bytes(s.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types))
 
 
 def _proto_value(value: Any) -> Any:

@@ -98,9 +98,7 @@ class _Import:
         self.loc = source.loc
         self.diagnostics = Diagnostics()
         self.notes: list[str] = []
-        self.graph = Graph(
-            options.name or (source.path.stem if source.path else self.proto.name) or "model"
-        )
+        self.graph = Graph(options.name or (source.path.stem if source.path else self.proto.name) or "model")
         files = ExternalFiles(source.path.parent if source.path else None)
         self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics)
         self.frame = Frame(self._opsets())
@@ -173,9 +171,7 @@ class _Import:
         for name, t in types.items():
             self.frame.names[name] = self._input(name, t, sizes.get(name), bound.get(name))
 
-    def _input(
-        self, name: str, t: Declared, shape: Shape | None, bound: np.ndarray | None
-    ) -> Binding:
+    def _input(self, name: str, t: Declared, shape: Shape | None, bound: np.ndarray | None) -> Binding:
         if shape is None:
             return UNKNOWN
         if bound is not None:
@@ -220,9 +216,7 @@ class _Import:
         for name, array in self.options.bind.items():
             try:
                 if name not in types:
-                    raise _unknown_name(
-                        f"a value is given for '{name}', which is no input", name, list(types)
-                    )
+                    raise _unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
                 out[name] = _as_declared(name, array, types[name])
                 self.notes.append(f"input '{name}' is bound and becomes a constant")
             except ModelError as e:
@@ -263,9 +257,7 @@ class _Import:
             k += 1
             out = f"{name}.{k}"
         if k:
-            self.notes.append(
-                f"output '{name}' is listed more than once; this one is called '{out}'"
-            )
+            self.notes.append(f"output '{name}' is listed more than once; this one is called '{out}'")
         taken.add(out)
         return out
 

@@ -92,16 +92,12 @@ class OnnxNode:
     # -- errors ------------------------------------------------------------------------------------
     def fail(self, message: str, hint: str = "", note: str = "") -> NoReturn:
         """The model is wrong here."""
-        raise ModelError(
-            message, loc=self.loc, notes=[note] if note else [], hints=[hint] if hint else []
-        )
+        raise ModelError(message, loc=self.loc, notes=[note] if note else [], hints=[hint] if hint else [])
 
     def unsupported(self, message: str, hint: str = "", note: str = "") -> NoReturn:
         """The model is right, but this is not done yet."""
         notes, hints = [note] if note else [], [hint] if hint else []
-        raise UnsupportedError(
-            f"{message} is not supported", loc=self.loc, notes=notes, hints=hints
-        )
+        raise UnsupportedError(f"{message} is not supported", loc=self.loc, notes=notes, hints=hints)
 
     def _label(self, i: int) -> str:
         return self.signature.input_name(i) if self.signature else f"number {i}"

@@ -62,9 +62,7 @@ def captured(g: onnx.GraphProto) -> list[str]:
     return [x for x in dict.fromkeys(reads) if x and x not in made]
 
 
-def _makers(
-    nodes: Sequence[onnx.NodeProto], own: set[str], loc: Callable[[int], Loc], out: Order
-) -> dict[str, int]:
+def _makers(nodes: Sequence[onnx.NodeProto], own: set[str], loc: Callable[[int], Loc], out: Order) -> dict[str, int]:
     makers: dict[str, int] = {}
     for i, n in enumerate(nodes):
         for name in n.output:
@@ -72,13 +70,9 @@ def _makers(
                 continue
             if name in makers:
                 first = f"first by {loc(makers[name])}"
-                out.problems.append(
-                    ModelError(f"output '{name}' is made twice", loc=loc(i), notes=[first])
-                )
+                out.problems.append(ModelError(f"output '{name}' is made twice", loc=loc(i), notes=[first]))
             elif name in own:
-                out.problems.append(
-                    ModelError(f"output '{name}' is already an input or initializer", loc=loc(i))
-                )
+                out.problems.append(ModelError(f"output '{name}' is already an input or initializer", loc=loc(i)))
             else:
                 makers[name] = i
     return makers
@@ -96,11 +90,10 @@ def _missing(
         for name in names:
             if name in makers or name in own or name in out.broken or outside(name):
                 continue
-            near = difflib.get_close_matches(name[:200], [*makers, *sorted(own)][:5000], 1)
+            names_near = [*makers, *sorted(own)][:5000] if len(out.problems) < 10 else []
+            near = difflib.get_close_matches(name[:200], names_near, 1)
             hints = [f"did you mean '{near[0]}'?"] if near else []
-            out.problems.append(
-                ModelError(f"reads '{name}', which nothing makes", loc=loc(i), hints=hints)
-            )
+            out.problems.append(ModelError(f"reads '{name}', which nothing makes", loc=loc(i), hints=hints))
             out.broken.add(name)
 
 

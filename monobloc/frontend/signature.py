@@ -94,14 +94,10 @@ class Signature:
             if known is None:
                 raise ModelError(
                     f"has an attribute `{name}`, unknown to {self.op} of opset {self.since}",
-                    notes=[
-                        f"it has {', '.join(f'`{a}`' for a in sorted(self.attributes)) or 'none'}"
-                    ],
+                    notes=[f"it has {', '.join(f'`{a}`' for a in sorted(self.attributes)) or 'none'}"],
                 )
             if not _is(value, known.kind):
-                raise ModelError(
-                    f"the attribute `{name}` is {_kind(value)} instead of {known.kind.lower()}"
-                )
+                raise ModelError(f"the attribute `{name}` is {_kind(value)} instead of {known.kind.lower()}")
         for name, a in self.attributes.items():
             if a.required and name not in attrs:
                 raise ModelError(f"the attribute `{name}` is missing")
@@ -164,9 +160,7 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
         min_inputs=s.min_input,
         max_inputs=s.max_input,
         max_outputs=s.max_output,
-        params=tuple(
-            Param(p.name, options[p.option.name], p.type_str, p.is_homogeneous) for p in s.inputs
-        ),
+        params=tuple(Param(p.name, options[p.option.name], p.type_str, p.is_homogeneous) for p in s.inputs),
         types={c.type_param_str: frozenset(c.allowed_type_strs) for c in s.type_constraints},
         attributes={k: Attribute(a.type.name, a.required) for k, a in s.attributes.items()},
         deprecated=s.deprecated,

@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from monobloc.errors import Loc, ModelError
 
 CUT_BYTES = 4096  # smaller tensors are left where they are
-MMAP_BYTES = (
-    1 << 28
-)  # larger files are mapped; others read, so that overwriting them cannot kill us
+MMAP_BYTES = 1 << 28  # larger files are mapped; others read, so that overwriting them cannot kill us
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in ModelProto, GraphProto, TensorProto
 _MODEL_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26})
@@ -91,9 +89,7 @@ def _parse(data: memoryview, name: str, path: Path | None) -> Source:
     try:
         reduced, raws = _cut_weights(data)
     except _Truncated as e:
-        raise ModelError(
-            str(e), loc=loc, notes=["the file is truncated, or no ONNX model"]
-        ) from None
+        raise ModelError(str(e), loc=loc, notes=["the file is truncated, or no ONNX model"]) from None
     model = onnx.ModelProto()
     try:
         model.ParseFromString(reduced)
@@ -104,9 +100,7 @@ def _parse(data: memoryview, name: str, path: Path | None) -> Source:
             notes=[f"read {len(data)} bytes"],
         ) from None
     if not model.HasField("graph"):
-        raise ModelError(
-            "has no graph", loc=loc, notes=["it parses as protobuf, but is no ONNX model"]
-        )
+        raise ModelError("has no graph", loc=loc, notes=["it parses as protobuf, but is no ONNX model"])
     _check_text(model, loc)
     return Source(name, model, path, raws)
 
@@ -114,9 +108,7 @@ def _parse(data: memoryview, name: str, path: Path | None) -> Source:
 def _check_magic(data: memoryview, loc: Loc) -> None:
     head = bytes(data[:200])
     if head.startswith(b"version https://git-lfs"):
-        raise ModelError(
-            "is a Git LFS pointer, not the model", loc=loc, hints=["run `git lfs pull`"]
-        )
+        raise ModelError("is a Git LFS pointer, not the model", loc=loc, hints=["run `git lfs pull`"])
     for what, (at, magic) in _MAGIC.items():
         if head[at : at + len(magic)] == magic:
             raise ModelError(f"is {what}, not an ONNX model", loc=loc)
@@ -169,9 +161,7 @@ def _varint(buf: memoryview, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise _Truncated(
-        f"ends inside a number at byte {at}" if at >= end else f"has a bad number at byte {at}"
-    )
+    raise _Truncated(f"ends inside a number at byte {at}" if at >= end else f"has a bad number at byte {at}")
 
 
 def _fields(buf: memoryview, at: int, end: int) -> Iterator[_Field]:
@@ -189,9 +179,7 @@ def _fields(buf: memoryview, at: int, end: int) -> Iterator[_Field]:
             size, body = _varint(buf, at, end)
             at = body + size
             if at > end:
-                raise _Truncated(
-                    f"field {number} at byte {start} needs {size} bytes, {end - body} are left"
-                )
+                raise _Truncated(f"field {number} at byte {start} needs {size} bytes, {end - body} are left")
         else:
             raise _Truncated(f"has a bad field type {wire} at byte {start}")
         if at > end:
@@ -226,9 +214,7 @@ def _cut_weights(buf: memoryview) -> tuple[bytes, dict[int, memoryview]]:
 
 
 def _raw_data(buf: memoryview, tensor: _Field) -> _Field | None:
-    found = [
-        f for f in _fields(buf, tensor.body, tensor.end) if f.number == _RAW_DATA and f.wire == 2
-    ]
+    found = [f for f in _fields(buf, tensor.body, tensor.end) if f.number == _RAW_DATA and f.wire == 2]
     return found[0] if len(found) == 1 and found[0].end - found[0].body > CUT_BYTES else None
 
 

@@ -53,9 +53,7 @@ def dtype_of(elem_type: int, what: str) -> DType:
     names = T.DataType
     if elem_type not in names.values() or elem_type == T.UNDEFINED:
         raise ModelError(f"{what} has element type {elem_type}, which is none of ONNX")
-    raise UnsupportedError(
-        f"{what} has element type {names.Name(elem_type).lower()}, which is not supported"
-    )
+    raise UnsupportedError(f"{what} has element type {names.Name(elem_type).lower()}, which is not supported")
 
 
 def checked_shape(dims: list[int], what: str) -> tuple[int, ...]:
@@ -94,12 +92,10 @@ def tensor(
         if stored:
             raise ModelError(f"{what} is stored twice, in raw_data and {stored[0]}")
         if len(raw) != type.bytes:
-            raise ModelError(
-                f"{what} has {len(raw)} bytes of data for {type}, which needs {type.bytes}"
-            )
+            raise ModelError(f"{what} has {len(raw)} bytes of data for {type}, which needs {type.bytes}")
         data = raw
         return type, LazyConst(lambda: _from_bytes(data, type))
-    return type, Const(_from_field(t, what, type, stored))
+    return type, _from_field(t, what, type, stored)
 
 
 def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) -> Span:
@@ -112,24 +108,20 @@ def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) 
 def _from_bytes(data: memoryview, type: TensorType) -> np.ndarray:
     if type.dtype is DType.BOOL:  # bytes other than 0 and 1 would be no bool
         return np.not_equal(np.frombuffer(data, np.uint8), 0).reshape(type.shape)
-    array = np.frombuffer(
-        data, type.dtype.numpy
-    )  # ONNX is little endian, and so are the hosts we run on
+    array = np.frombuffer(data, type.dtype.numpy)  # ONNX is little endian, and so are the hosts we run on
     return (array if array.flags.aligned else array.copy()).reshape(type.shape)
 
 
-def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> np.ndarray:
+def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> Const:
     field = _FIELD.get(type.dtype, "int32_data")
     if stored not in ([], [field]):
         raise ModelError(f"{what} of {type} has its data in {', '.join(stored)} instead of {field}")
     values = getattr(t, field)
     if len(values) != type.size:
-        raise ModelError(
-            f"{what} has {len(values)} elements of data for {type}, which needs {type.size}"
-        )
-    if type.dtype.is_float and field != "int32_data":
-        return np.array(values, type.dtype.numpy).reshape(type.shape)
-    return _from_ints(values, what, type).reshape(type.shape)
+        raise ModelError(f"{what} has {len(values)} elements of data for {type}, which needs {type.size}")
+    if type.dtype in (DType.F32, DType.F64, DType.I64):  # any value fits, so it can wait
+        return LazyConst(lambda: np.array(values, type.dtype.numpy).reshape(type.shape))
+    return Const(_from_ints(values, what, type).reshape(type.shape))
 
 
 def _from_ints(values: list[int], what: str, type: TensorType) -> np.ndarray:

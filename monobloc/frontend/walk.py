@@ -105,9 +105,7 @@ class Walker:
             frame.names[t.name] = value
         for s in g.sparse_initializer:
             what = f"initializer '{s.values.name}'"
-            self.diagnostics.report(
-                UnsupportedError(f"{what} is sparse, which is not supported", loc=Loc(self.model))
-            )
+            self.diagnostics.report(UnsupportedError(f"{what} is sparse, which is not supported", loc=Loc(self.model)))
             frame.names[s.values.name] = UNKNOWN
 
     def body(self, nodes: Sequence[onnx.NodeProto], frame: Frame, wanted: Sequence[str]) -> None:
@@ -123,9 +121,7 @@ class Walker:
 
     def _loc(self, p: onnx.NodeProto, frame: Frame, index: int) -> Loc:
         domain = domain_of(p.domain)
-        return Loc(
-            self.model, frame.label(p, index), f"{domain}::{p.op_type}" if domain else p.op_type
-        )
+        return Loc(self.model, frame.label(p, index), f"{domain}::{p.op_type}" if domain else p.op_type)
 
     # -- one node ----------------------------------------------------------------------------------
     def _node(self, p: onnx.NodeProto, index: int, frame: Frame, broken: set[str]) -> None:
@@ -136,9 +132,7 @@ class Walker:
         except MonoblocError as e:
             self.diagnostics.report(e.at(loc))
             outs = [UNKNOWN] * len(p.output)
-        except (
-            Exception
-        ) as e:  # an operator met something it did not expect: tell it, with its cause
+        except Exception as e:  # an operator met something it did not expect: tell it, with its cause
             error = ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc)
             error.__cause__ = e
             self.diagnostics.report(error)
@@ -149,9 +143,7 @@ class Walker:
 
     def _bind(self, name: str, v: Binding, i: int, frame: Frame, loc: Loc) -> None:
         if v is None:
-            self.diagnostics.report(
-                UnsupportedError(f"output {i} ('{name}') is not supported", loc=loc)
-            )
+            self.diagnostics.report(UnsupportedError(f"output {i} ('{name}') is not supported", loc=loc))
             v = UNKNOWN
         if isinstance(v, Value):
             if self.named.get(v, MAX_DEPTH + 1) > frame.depth:
@@ -211,25 +203,14 @@ class Walker:
         reader = onnx_names().get((domain, op))
         if domain == "" and sig is None:
             raise _no_such_operator(op, opset)
-        if (
-            domain == ""
-            and opset < OLDEST_OPSET
-            and not _unchanged(op, opset, sig)
-            and not isinstance(reader, Binary)
-        ):
+        if domain == "" and opset < OLDEST_OPSET and not _unchanged(op, opset, sig) and not isinstance(reader, Binary):
             raise UnsupportedError(
                 f"{op} of opset {opset} is not supported, the oldest is opset {OLDEST_OPSET}",
                 hints=["convert the model: `onnx.version_converter.convert_version(model, 17)`"],
             )
-        if (
-            reader is not None
-            or (domain == "" and op in _BUILT_IN)
-            or has_schema_body(op, domain, opset)
-        ):
+        if reader is not None or (domain == "" and op in _BUILT_IN) or has_schema_body(op, domain, opset):
             return reader
-        raise UnsupportedError(
-            f"the operator {domain + '::' if domain else ''}{op} is not supported"
-        )
+        raise UnsupportedError(f"the operator {domain + '::' if domain else ''}{op} is not supported")
 
     # -- constants, functions, branches ------------------------------------------------------------
     def _constant(self, attrs: dict[str, Any]) -> Value:
@@ -253,36 +234,24 @@ class Walker:
     ) -> list[Binding]:
         """The outputs of a function body on these inputs"""
         if len(inputs) > len(f.input):
-            raise ModelError(
-                f"passes {len(inputs)} inputs to the function {f.name}, which takes {len(f.input)}"
-            )
+            raise ModelError(f"passes {len(inputs)} inputs to the function {f.name}, which takes {len(f.input)}")
         opsets = {domain_of(o.domain): o.version for o in f.opset_import}
-        bound = {
-            a.name: read_attribute(a, caller, self.files) for a in (*f.attribute_proto, *defaults)
-        }
-        frame = Frame(
-            {**caller.opsets, **opsets}, prefix=label + "/", bound={**bound, **attrs}, function=True
-        )
+        bound = {a.name: read_attribute(a, caller, self.files) for a in (*f.attribute_proto, *defaults)}
+        frame = Frame({**caller.opsets, **opsets}, prefix=label + "/", bound={**bound, **attrs}, function=True)
         frame.depth = self._deeper(caller)
         for i, name in enumerate(f.input):
             frame.names[name] = inputs[i] if i < len(inputs) else None
         self.body(f.node, frame, list(f.output))
         return [frame.find(name) for name in f.output]
 
-    def _branch(
-        self, condition: np.ndarray, attrs: dict[str, Any], frame: Frame, label: str
-    ) -> list[Binding]:
+    def _branch(self, condition: np.ndarray, attrs: dict[str, Any], frame: Frame, label: str) -> list[Binding]:
         """The outputs of the branch of an If that is taken; the other one is never looked at."""
         if condition.size != 1:
-            raise ModelError(
-                f"the condition has shape {list(condition.shape)}, but must be one bool"
-            )
+            raise ModelError(f"the condition has shape {list(condition.shape)}, but must be one bool")
         branch = attrs["then_branch" if condition.ravel()[0] else "else_branch"]
         assert isinstance(branch, SubGraph)
         g = branch.graph
-        inner = Frame(
-            frame.opsets, parent=branch.frame, bound=branch.frame.bound, prefix=label + "/"
-        )
+        inner = Frame(frame.opsets, parent=branch.frame, bound=branch.frame.bound, prefix=label + "/")
         inner.depth = self._deeper(frame)
         inner.declared = {v.name: v.type for v in (*g.value_info, *g.output)}
         self.constants(g, inner, {})
@@ -322,9 +291,7 @@ def _run_time_condition(condition: Value | None) -> UnsupportedError:
     binds = " ".join(f"--bind {s}=..." for s in sources)
     return UnsupportedError(
         "the condition is known only at run time, which is not supported",
-        notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"]
-        if sources
-        else [],
+        notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"] if sources else [],
         hints=[f"fix that input while compiling: `{binds}`"] if sources else [],
     )
 
@@ -334,12 +301,10 @@ def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelErro
     if type is None or type.WhichOneof("value") != "tensor_type":
         return None
     t = type.tensor_type
-    dims: list[Any] | None = [
-        d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim
-    ]
+    dims: list[Any] | None = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim]
     fixed = [d if isinstance(d, int) and d >= 0 else None for d in dims or []]
     wrong = t.HasField("shape") and (
-        len(fixed) != v.type.rank or any(d is not None and d != s for d, s in zip(fixed, v.shape))
+        len(fixed) != v.type.rank or any(d is not None and d != s for d, s in zip(fixed, v.shape, strict=False))
     )
     dtype = DTYPES.get(t.elem_type)
     if not wrong and (dtype is v.dtype or t.elem_type == onnx.TensorProto.UNDEFINED):

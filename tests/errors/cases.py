@@ -557,13 +557,10 @@ def function_calls_itself(tmp: Path) -> Any:
 
 @case
 def function_unfolds_without_end(tmp: Path) -> Any:
-    body = (
-        '<domain: "f", opset_import: ["" : 17, "f" : 1]> F{} (a) => (c) {{ b = {}(a)  c = {}(b) }}'
-    )
+    body = '<domain: "f", opset_import: ["" : 17, "f" : 1]> F{} (a) => (c) {{ b = {}(a)  c = {}(b) }}'
     inner = [body.format(i, f"f.F{i + 1}", f"f.F{i + 1}") for i in range(40)]
     return text(
-        "g (float[2] x) => (float[2] y) { y = f.F0(x) }\n"
-        + "\n".join([*inner, body.format(40, "Relu", "Relu")]),
+        "g (float[2] x) => (float[2] y) { y = f.F0(x) }\n" + "\n".join([*inner, body.format(40, "Relu", "Relu")]),
         head=FUNCTIONS,
     )
 

@@ -151,6 +151,15 @@ def test_all_problems_are_told_and_their_followers_are_not() -> None:
     assert [type(x) for x in e.value.errors] == [ModelError, UnsupportedError]
 
 
+def test_thousands_of_problems_are_told_in_time() -> None:
+    body = "".join(f"h{i} = Nope(x)  k{i} = Abs(z{i})  y{i} = Sum(k{i}, h{i}) " for i in range(2000))
+    m = text(f"g (float[2] x) => (float[2] y0, float[2] y1999) {{ {body} }}")
+    m.graph.output.extend(helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, [2]) for i in range(1, 1999))
+    with pytest.raises(ErrorList) as e:
+        load_onnx(m)
+    assert len(e.value.errors) == 4000
+
+
 # -- functions -------------------------------------------------------------------------------------
 def test_local_functions_are_unfolded_with_their_attributes() -> None:
     m = text(
@@ -216,10 +225,7 @@ def test_operators_without_a_reader_unfold_by_their_schema(
     monkeypatch.setattr(walk, "onnx_names", lambda: names)
     inputs = [f"x{i}" for i in range(len(shapes))]
     node = helper.make_node(op, inputs, ["y"], **attrs)
-    ports = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-        for n, s in zip(inputs, shapes, strict=True)
-    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(inputs, shapes, strict=True)]
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, list(shapes[0]))
     graph = helper.make_graph([node], "g", ports, [out])
     m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
@@ -332,9 +338,7 @@ def test_zero_is_a_size() -> None:
 
 
 def test_all_inputs_that_are_shapes_are_named_at_once() -> None:
-    m = text(
-        "g (float[9] x, int64[1] s, int64[1] e) => (float[n] y) { t = Abs(e)  y = Slice(x, s, t) }"
-    )
+    m = text("g (float[9] x, int64[1] s, int64[1] e) => (float[n] y) { t = Abs(e)  y = Slice(x, s, t) }")
     with pytest.raises(UnsupportedError, match=r"`--bind s=... --bind e=...`"):
         load_onnx(m)
     g = load_onnx(m, bind={"s": [2], "e": [7]}).graph

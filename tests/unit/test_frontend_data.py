@@ -1,4 +1,4 @@
-"""Where a model's numbers lie: encodings, weights left in the file, external data; and hostile files."""
+"""Where a model's numbers lie: encodings, weights left in the file, external data; hostile files."""
 
 from __future__ import annotations
 
@@ -115,9 +115,7 @@ def test_large_weights_are_cut_out_and_come_back() -> None:
 
 def test_weights_are_not_read_before_somebody_asks() -> None:
     """bytes changed after the import are what the constant then holds"""
-    data = bytearray(
-        model_with(numpy_helper.from_array(np.zeros(9000, np.float32), "w")).SerializeToString()
-    )
+    data = bytearray(model_with(numpy_helper.from_array(np.zeros(9000, np.float32), "w")).SerializeToString())
     const = load_onnx(memoryview(data)).graph.outputs[0][1].const
     at = data.index(bytes(36000))
     data[at : at + 36000] = np.ones(9000, np.float32).tobytes()
