@@ -677,13 +677,13 @@ class Identity(Elementwise):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        if n.n_outputs > 1:
-            return [x, b.const(np.ones(x.shape, bool if n.opset >= 10 else x.dtype.numpy))]
         training = n.input(2)
         if n.op == "Dropout" and training is not None and (training.const is None or training.const.array.any()):
             ratio = n.input(1)
             if ratio is None or ratio.const is None or ratio.const.array.any():
                 n.unsupported("Dropout in training mode")
+        if n.n_outputs > 1:
+            return [x, b.const(np.ones(x.shape, bool if n.opset >= 10 else x.dtype.numpy))]
         return [x]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
