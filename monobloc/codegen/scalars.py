@@ -90,7 +90,7 @@ def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
     if result is DType.BOOL:
         return f"({x} != 0)"
     if source.is_float and result.is_int:
-        return f"mb_to_{result.value}({x})"
+        return f"mb_cast_{result.value}({x})"
     text = f"({compute.c}){x}"
     # a half float is rounded here even when the result is used as float at once
     return f"((float)({result.c}){x})" if compute is not result else f"({text})"

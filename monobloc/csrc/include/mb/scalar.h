@@ -15,6 +15,9 @@ MB_INLINE long mb_index(long i, long n, int *bad) {
 MB_INLINE long mb_floordiv(long a, long b) { return a / b - (a % b < 0); }
 MB_INLINE long mb_floormod(long a, long b) { return a % b < 0 ? a % b + b : a % b; }
 
+MB_OVERLOAD int mb_isnan(float x) { return x != x; }
+MB_OVERLOAD int mb_isnan(double x) { return x != x; }
+
 /* A NaN bound does not bound, a NaN value stays. */
 #define MB_CLIP(T)                                                         \
   MB_OVERLOAD T mb_clip_lo(T x, T lo) { return lo > x ? lo : x; }          \
