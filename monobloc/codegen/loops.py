@@ -181,7 +181,7 @@ class _Nest:
         return not (r.vars and self._contiguous(r, r.vars[-1]) and not self._contiguous(r, self.inner))
 
     def _contiguous(self, r: Reduce, v: Var) -> bool:
-        loads = [x for x in walk(r.body) if isinstance(x, Load)]
+        loads = [x for c in children(r) for x in walk(c) if isinstance(x, Load)]
         return any(linear(x.index[0])[0].get(v, 0) == 1 for x in loads)
 
     def _split_loop(self) -> Var | None:

@@ -271,7 +271,7 @@ def _nothing_moves(node: Node, storage: Mapping[Value, Storage]) -> bool:
         return False
     if node.op == "Concat":
         return _concat_done(node, storage)
-    x = node.inputs[0]
+    x = node.inputs[0] if node.inputs else None
     if x is None or storage[x].base != storage[v].base or not (_moves_only(node)):
         return False
     s = view_storage(node, {k: storage[k] for k in node.used})
