@@ -62,7 +62,9 @@ def remez(fit: Fit, known: Sequence[mp.mpf]) -> tuple[list[mp.mpf], mp.mpf]:
             right[i] = rows[pick][1]
         result = mp.lu_solve(matrix, right)
         solution, level = list(result)[: size - 1], abs(result[size - 1])
-        errors = [r - mp.fsum(c * b for c, b in zip(solution, basis, strict=True)) for basis, r in rows]
+        errors = [
+            r - mp.fsum(c * b for c, b in zip(solution, basis, strict=True)) for basis, r in rows
+        ]
         worst = max(abs(e) for e in errors)
         if worst <= level * mp.mpf("1.01"):
             break
@@ -83,7 +85,9 @@ def exchange(errors: Sequence[mp.mpf], size: int) -> list[int]:
         if len(runs) == size + 1:
             runs.pop(0 if abs(errors[runs[0]]) < abs(errors[runs[-1]]) else -1)
             continue
-        weakest = min(range(len(runs) - 1), key=lambda i: abs(errors[runs[i]]) + abs(errors[runs[i + 1]]))
+        weakest = min(
+            range(len(runs) - 1), key=lambda i: abs(errors[runs[i]]) + abs(errors[runs[i + 1]])
+        )
         del runs[weakest : weakest + 2]
     while len(runs) < size:
         missing = next(i for i in range(len(errors)) if i not in runs)
@@ -143,20 +147,32 @@ def scaled_tail(knee: float) -> Real:
 
 
 FITS = {
-    "exp_f32": Fit(mp.exp, -HALF_LN2, HALF_LN2, 5, lambda x: x * x, lambda x: 1 + x),
+    "exp_f32": Fit(mp.exp, -HALF_LN2, HALF_LN2, 6, lambda x: x * x, lambda x: 1 + x),
     "exp2_f32": Fit(lambda x: mp.mpf(2) ** x, -0.5, 0.5, 6, lambda x: x, lambda x: mp.mpf(1)),
     "expm1_f32": Fit(mp.expm1, -HALF_LN2, HALF_LN2, 6, lambda x: x * x, lambda x: x),
     "log_f32": Fit(mp.log1p, 2**-0.5 - 1, 2**0.5 - 1, 10, lambda x: x * x, lambda x: x),
     "log2_f32": Fit(
-        lambda x: mp.log1p(x) * LOG2E, 2**-0.5 - 1, 2**0.5 - 1, 10, lambda x: x * x, lambda x: x * LOG2E
+        lambda x: mp.log1p(x) * LOG2E,
+        2**-0.5 - 1,
+        2**0.5 - 1,
+        10,
+        lambda x: x * x,
+        lambda x: x * LOG2E,
     ),
     "log2_pow": Fit(
         lambda x: mp.log1p(x) * LOG2E, 2**-0.5 - 1, 2**0.5 - 1, 14, lambda x: x, digits=53
     ),
-    "exp2_pow": Fit(lambda x: mp.mpf(2) ** x, -0.5, 0.5, 7, lambda x: x, lambda x: mp.mpf(1), digits=53),
+    "exp2_pow": Fit(
+        lambda x: mp.mpf(2) ** x, -0.5, 0.5, 7, lambda x: x, lambda x: mp.mpf(1), digits=53
+    ),
     "erf_small_f32": Fit(mp.erf, 0, 0.925, 6, lambda x: x, lambda x: x, step=2),
     "erfc_log_f32": Fit(
-        lambda x: mp.log(mp.erfc(x)), 0.92, 4.0, 6, lambda x: x, lambda x: -x,
+        lambda x: mp.log(mp.erfc(x)),
+        0.92,
+        4.0,
+        6,
+        lambda x: x,
+        lambda x: -x,
         scale=lambda x: mp.erf(x) / mp.erfc(x),
     ),
     "tail_f32": Fit(scaled_tail(3.0), 3 / 17.5 - 0.5, 0.5, 11),
@@ -171,10 +187,18 @@ FITS = {
         lambda s: 2 * mp.atanh(s), 0, 0.1716, 8, lambda s: s**3, lambda s: 2 * s, step=2, digits=53
     ),
     "log_pow_f64": Fit(
-        lambda s: 2 * mp.atanh(s), 0, 0.1716, 8, lambda s: s**5,
-        lambda s: 2 * s + s**3 * 2 / 3, step=2, digits=53,
+        lambda s: 2 * mp.atanh(s),
+        0,
+        0.1716,
+        8,
+        lambda s: s**5,
+        lambda s: 2 * s + s**3 * 2 / 3,
+        step=2,
+        digits=53,
     ),
-    "exp2_f64": Fit(lambda x: mp.mpf(2) ** x, -0.5, 0.5, 13, lambda x: x, lambda x: mp.mpf(1), digits=53),
+    "exp2_f64": Fit(
+        lambda x: mp.mpf(2) ** x, -0.5, 0.5, 13, lambda x: x, lambda x: mp.mpf(1), digits=53
+    ),
     "sin_f64": Fit(mp.sin, 0, 0.8, 6, lambda x: x**3, lambda x: x, step=2, digits=53),
     "cos_f64": Fit(mp.cos, 0, 0.8, 6, lambda x: x**4, lambda x: 1 - x * x / 2, step=2, digits=53),
     "erf_f64": Fit(mp.erf, 0, 1.0, 13, lambda x: x, lambda x: x, step=2, digits=53),

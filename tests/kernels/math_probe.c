@@ -72,7 +72,6 @@ static int same(float a, float b) { return mbm_bits(a) == mbm_bits(b) || (a != a
   __attribute__((noinline)) static void v_##NAME(const float *x, float *y, long n) {       \
     for (long i = 0; i < n; i += MB_VL) mb_store(y + i, mb_##NAME(mb_load(x + i)));        \
   }                                                                                        \
-  void f_##NAME(const float *x, float *y, long n) { s_##NAME(x, y, n); }                   \
   void check_##NAME(const float *x, const float *unused, long n, report *r) {              \
     float s[BLOCK], v[BLOCK];                                                              \
     (void)unused;                                                                          \
@@ -131,6 +130,8 @@ static wide w_mish(wide x) {
   wide e = expl(x), n = e * (e + 2);
   return x > 300 ? x : x * (n / (n + 2));
 }
+static wide w_reciprocal(wide x) { return 1 / x; }
+static wide w_softsign(wide x) { return x / (1 + (x < 0 ? -x : x)); }
 static wide w_rsqrt(wide x) { return 1 / sqrtl(x); }
 static wide w_mod(wide x, wide y) {
   wide r = fmodl(x, y);
@@ -151,10 +152,13 @@ static void judge_d(report *r, double x, double x2, double got, wide w) {
     if (m < r->floor) m = r->floor;
     int64_t e = mbm_bits((double)m) >> 52;
     if ((double)m > m) e = mbm_bits(mbm_from_bits(mbm_bits((double)m) - 1)) >> 52;
-    wide ulp = e > 2045 ? 0x1p971L : e < 53 ? (e < 1 ? 0x1p-1074L : (wide)mbm_from_bits(INT64_C(1) << (e - 1)))
-                                            : (wide)mbm_from_bits((e - 52) << 52);
+    int64_t low = e < 1 ? 1 : INT64_C(1) << (e - 1); /* an ulp that is a denormal */
+    wide ulp = e > 2045 ? 0x1p971L : mbm_from_bits(e < 53 ? low : (e - 52) << 52);
     wide error = (g < w ? w - g : g - w) / ulp;
-    if (error > r->worst) r->worst = (double)error, r->at = x, r->at2 = x2, r->got = got, r->want = (double)w;
+    if (error > r->worst) {
+      r->worst = (double)error, r->at = x, r->at2 = x2;
+      r->got = got, r->want = (double)w;
+    }
   }
   if (bad && !r->wrong++)
     r->wrong_at = x, r->wrong_at2 = x2, r->wrong_got = got, r->wrong_want = (double)w;
@@ -176,6 +180,8 @@ ONE_D(erf, erfl) ONE_D(gelu, w_gelu) ONE_D(gelu_tanh, w_gelu_tanh) ONE_D(softplu
 ONE_D(mish, w_mish) ONE_D(sinh, sinhl) ONE_D(cosh, coshl) ONE_D(asinh, asinhl)
 ONE_D(acosh, acoshl) ONE_D(atanh, atanhl) ONE_D(sin, sinl) ONE_D(cos, cosl) ONE_D(tan, tanl)
 ONE_D(asin, asinl) ONE_D(acos, acosl) ONE_D(atan, atanl) ONE_D(rsqrt, w_rsqrt)
+ONE_D(sqrt, sqrtl)
+ONE_D(reciprocal, w_reciprocal) ONE_D(softsign, w_softsign) ONE_D(sign, r_sign) ONE_D(relu, r_relu)
 ONE_D(floor, floor) ONE_D(ceil, ceil) ONE_D(trunc, trunc) ONE_D(round, rint)
 TWO_D(pow, powl) TWO_D(fmod, fmodl) TWO_D(mod, w_mod) TWO_D(atan2, atan2l)
 #endif

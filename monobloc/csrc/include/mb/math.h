@@ -96,7 +96,7 @@ MB_OVERLOAD mbm_vd mbm_pick(mbm_vl m, mbm_vd a, mbm_vd b) {
 
 /* |x|, and |x| with the sign of s. LLVM up to 22 turns the usual (x & m) | (s & ~m) under a later
  * blend with s into a masked vpternlog with a wrong truth table (llvm-project issue 157929): on
- * AVX-512 the sign is put there by a blend of x and -x instead. Do not write the bit form by hand. */
+ * AVX-512 the sign is put there by a blend of x and -x. Do not write the bit form by hand. */
 #define MBM_SIGN(T, MASK)                                                                      \
   MB_OVERLOAD T mbm_magnitude(T x) { return mbm_from_bits(mbm_bits(x) & MASK); }               \
   MB_OVERLOAD T mbm_with_sign(T x, T s) {                                                      \

@@ -37,11 +37,12 @@ MB_OVERLOAD MBM_F mbm_exp_reduce(MBM_F x, MBM_I *n) {
 
 /* e^r for a reduced r. */
 MB_OVERLOAD MBM_F mbm_exp_poly(MBM_F r) {
-  MBM_F p = MBM_C(0x1.6acafp-10f);
-  MBM_STEP(p, r, 0x1.123e16p-7f);
-  MBM_STEP(p, r, 0x1.555858p-5f);
-  MBM_STEP(p, r, 0x1.55548cp-3f);
-  MBM_STEP(p, r, 0x1.fffffcp-2f);
+  MBM_F p = MBM_C(0x1.6b7e22p-13f);
+  MBM_STEP(p, r, 0x1.6d409cp-10f);
+  MBM_STEP(p, r, 0x1.11371ep-7f);
+  MBM_STEP(p, r, 0x1.5554f2p-5f);
+  MBM_STEP(p, r, 0x1.55553cp-3f);
+  MBM_STEP(p, r, 0x1p-1f);
   return mb_fma(r * r, p, r) + 1.0f;
 }
 
@@ -165,7 +166,7 @@ MB_OVERLOAD MBM_F mb_log2(MBM_F x) {
   return mbm_log_domain(x, big + (p + error));
 }
 
-/* log(1 + x) for finite x > -1: 1 + x = 2^e m, and f = x 2^-e + (2^-e - 1) keeps what 1 + x lost. */
+/* log(1 + x) for finite x > -1: 1 + x = 2^e m; f = x 2^-e + (2^-e - 1) keeps what 1 + x lost. */
 MB_OVERLOAD MBM_F mbm_log1p_finite(MBM_F x) {
   MBM_I e;
   MBM_F u = x + 1.0f, rough = mbm_split(u, &e), s = mbm_pow2(-e);
@@ -218,7 +219,7 @@ MB_OVERLOAD MBM_F mb_erf(MBM_F x) {
 }
 
 /* x Phi(x). The tail Phi(-y) = e^(-y^2/2) t P(t), t = 3/(y+3), has a small *relative* error, and
- * so has the result for negative x, where 0.5 (1 + erf) would cancel. -inf gives NaN like -inf 0. */
+ * so has the result for negative x, where 0.5 (1 + erf) would cancel. -inf gives NaN: -inf 0. */
 MB_OVERLOAD MBM_F mb_gelu(MBM_F x) {
   MBM_F y = mbm_magnitude(x);
   y = mb_select(mb_gt(y, MBM_C(16.0f)), MBM_C(16.0f), y);
@@ -310,8 +311,9 @@ MB_OVERLOAD MBM_F mb_reciprocal(MBM_F x) { return 1.0f / x; }
 
 /* -1, 0, 1; NaN stays. */
 MB_OVERLOAD MBM_F mb_sign(MBM_F x) {
-  MBM_F r = mb_select(mb_gt(x, MBM_C(0.0f)), MBM_C(1.0f), x + x);
-  return mb_select(mb_lt(x, MBM_C(0.0f)), MBM_C(-1.0f), mb_select(mb_eq(x, MBM_C(0.0f)), MBM_C(0.0f), r));
+  MBM_F r = mb_select(mb_gt(x, MBM_C(0.0f)), MBM_C(1.0f), x);
+  r = mb_select(mb_eq(x, MBM_C(0.0f)), MBM_C(0.0f), r);
+  return mb_select(mb_lt(x, MBM_C(0.0f)), MBM_C(-1.0f), r);
 }
 
 /* log2(m) for 1/sqrt(2) <= m = 1 + f < sqrt(2), in double to 2^-36. */
@@ -361,17 +363,19 @@ MB_OVERLOAD MBM_F mb_pow(MBM_F x, MBM_F y) {
 MB_OVERLOAD MBM_F mb_fmod(MBM_F x, MBM_F y) {
   MBM_D a = mbm_wide(mbm_magnitude(x)), b = mbm_wide(mbm_magnitude(y));
 #if MBM_HAS_FMA_D
-  MB_UNROLL for (int i = 0; i < 6; i++) a = mbm_fma(-mb_trunc(a / b), b, a);
+#define MBM_FMOD_STEP a = mbm_fma(-mb_trunc(a / b), b, a);
+  MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP
 #else
-  MB_UNROLL for (int i = 0; i < 11; i++) {
-    MBM_D q = mbm_from_bits(mbm_bits(mb_trunc(a / b)) & ~INT64_C(0x1ffffff));
-    a = a - q * b;
-  }
+#define MBM_FMOD_STEP \
+  a = a - mbm_from_bits(mbm_bits(mb_trunc(a / b)) & ~INT64_C(0x1ffffff)) * b;
+  MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP
+  MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP MBM_FMOD_STEP
 #endif
+#undef MBM_FMOD_STEP
   a = mbm_pick(a < 0.0, a + b, a); /* the last quotient may have been rounded up */
   MBM_F r = mbm_with_sign(mbm_narrow(a), x);
-  MBM_M same = mb_and(mb_lt(mbm_magnitude(x), MBM_C(MBM_INF)), mb_eq(mbm_magnitude(y), MBM_C(MBM_INF)));
-  return mb_select(same, x, r);
+  MBM_M finite = mb_lt(mbm_magnitude(x), MBM_C(MBM_INF));
+  return mb_select(mb_and(finite, mb_eq(mbm_magnitude(y), MBM_C(MBM_INF))), x, r);
 }
 
 /* The remainder with the sign of y, as Python and numpy have it. */

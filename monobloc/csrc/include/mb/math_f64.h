@@ -196,7 +196,8 @@ MB_OVERLOAD double mb_gelu_tanh(double x) {
   double y = mbm_clamp_d(mbm_magnitude(x), 0.0, 24.0);
   double h = y * y, hl = mbm_product_error_d(y, y, h);
   double g = d * h, gl = mbm_fma(d, hl, mbm_product_error_d(d, h, g));
-  double w = c + g, b = w - c, wl = (c - (w - b)) + (g - b) + (gl + mbm_fma(h, -0x1.6c843a29d1c7p-61, -0x1.cbc0d30ebfd15p-54));
+  double w = c + g, b = w - c, wl = (c - (w - b)) + (g - b);
+  wl = wl + (gl + mbm_fma(h, -0x1.6c843a29d1c7p-61, -0x1.cbc0d30ebfd15p-54));
   double z = y * w, zl = mbm_fma(y, wl, mbm_product_error_d(y, w, z));
   return x * mbm_sigmoid_of_d(mbm_exp_d(-z, -zl, 0), x);
 }
@@ -284,7 +285,8 @@ MB_OVERLOAD double mb_fmod(double x, double y) {
   if (a >= inf || b > inf || b == 0) return (x * y) / (x * y);
   if (a < b) return x;
   int ea = (int)(a >> 52), eb = (int)(b >> 52);
-  uint64_t ma = (uint64_t)a & ((UINT64_C(1) << 52) - 1), mb = (uint64_t)b & ((UINT64_C(1) << 52) - 1);
+  const uint64_t mask = (UINT64_C(1) << 52) - 1;
+  uint64_t ma = (uint64_t)a & mask, mb = (uint64_t)b & mask;
   ma |= (uint64_t)(ea > 0) << 52, ea += ea == 0;
   mb |= (uint64_t)(eb > 0) << 52, eb += eb == 0;
   for (; !(ma >> 52); ea--) ma <<= 1;

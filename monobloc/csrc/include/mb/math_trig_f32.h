@@ -1,4 +1,4 @@
-/* Included by mb/math.h once per type, after math_f32.h: trigonometric functions and their inverses.
+/* Included by mb/math.h once per type, after math_f32.h: trigonometry and its inverses.
  * The range reduction of sin, cos and tan is right for every float. */
 
 /* x = q pi/2 + r + low for |x| <= 2^18: beyond, x 2/pi in float is too rough to choose q. */
