@@ -22,7 +22,13 @@ FLOAT_FNS = frozenset(
     "atanh erf sigmoid softplus softsign mish relu max min pow fmod mod expm1 log1p gelu gelu_tanh silu rsqrt "
     "isnan clip_lo clip_hi trunc".split()
 )
-INT_FNS = frozenset("abs neg sign relu max min div imod irem ipow shl shr bnot clip_lo clip_hi".split())
+# integer functions of mb/math_int.h and mb/scalar.h; arguments are cast, since overloads need one type
+INT_FNS = {
+    "abs": "mb_iabs", "neg": "mb_ineg", "sign": "mb_isign", "div": "mb_idiv", "imod": "mb_imod", "irem": "mb_ifmod",
+    "ipow": "mb_ipow", "relu": "mb_relu", "max": "mb_max", "min": "mb_min", "clip_lo": "mb_clip_lo",
+    "clip_hi": "mb_clip_hi",
+}  # fmt: skip
+SHIFTS = {"shl": "<<", "shr": ">>"}
 INDEX_FNS = {"floordiv": "mb_floordiv", "floormod": "mb_floormod", "imin": "mb_min_long", "imax": "mb_max_long"}
 
 
@@ -81,7 +87,13 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
         return f"{INDEX_FNS[fn]}({', '.join(args)})"
     if fn == "index":
         return f"mb_index({args[0]}, {args[1]}, &bad)"
-    if fn in (FLOAT_FNS if kind.is_float else INT_FNS):
+    if fn == "bnot":
+        return f"({kind.c})(~{args[0]})"
+    if fn in SHIFTS:  # by the width or more gives 0
+        return f"({kind.c})({args[1]} < {kind.size * 8} ? {args[0]} {SHIFTS[fn]} {args[1]} : 0)"
+    if not kind.is_float and fn in INT_FNS:
+        return f"{INT_FNS[fn]}({', '.join(f'({kind.c}){a}' for a in args)})"
+    if kind.is_float and fn in FLOAT_FNS:
         return f"mb_{fn}({', '.join(args)})"
     raise UnsupportedError(f"no C function `{fn}` for {kind.value}")
 

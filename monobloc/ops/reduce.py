@@ -168,7 +168,7 @@ class ReduceMean(Reduction):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield from super().cases(rng)
         yield Case((np.full((4096,), 100, np.float16),), {"axes": [0], "keepdims": 0}, "half_overflow")
-        yield Case((rng.integers(-99, 99, (4, 7)).astype(np.int32),), {"axes": [0], "keepdims": 0}, "int")
+        yield Case((rng.integers(-(2**28), 2**28, (4, 7)).astype(np.int32),), {"axes": [0], "keepdims": 0}, "int")
 
 
 class Extreme(Reduction):
@@ -186,6 +186,9 @@ class Extreme(Reduction):
         x[1, 2] = np.nan
         yield Case((x,), {"axes": [1], "keepdims": 1}, "nan")
         yield Case((rng.integers(0, 255, (4, 7)).astype(np.uint8),), {"axes": [1], "keepdims": 0}, "u8")
+        large = np.int64(2**53) + rng.integers(0, 9, (4, 7))
+        yield Case((large,), {"axes": [1], "keepdims": 0}, "i64")
+        yield Case((large.astype(np.uint64) * 2**10,), {"axes": [0], "keepdims": 0}, "u64")
         yield Case((rng.random((4, 2)) > 0.5,), {"axes": [1], "keepdims": 0}, "bool")
         yield Case((np.zeros((2, 0), np.float32),), {"axes": [1], "keepdims": 0}, "empty")
         yield Case((np.zeros((2, 0), np.int32),), {"axes": [1], "keepdims": 0}, "empty_int")
@@ -224,6 +227,10 @@ class ReduceL1(Reduction):
 
     def before(self, x: Expr) -> Expr:
         return call("abs", x) if x.dtype.is_signed else x
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield from super().cases(rng)
+        yield Case((rng.integers(-(2**27), 2**27, (3, 5)).astype(np.int32),), {"axes": [1], "keepdims": 0}, "i32")
 
 
 class ReduceL2(Reduction):

@@ -18,6 +18,19 @@ MB_INLINE long mb_floormod(long a, long b) { return a % b < 0 ? a % b + b : a % 
 MB_OVERLOAD int mb_isnan(float x) { return x != x; }
 MB_OVERLOAD int mb_isnan(double x) { return x != x; }
 
+/* Integers: without these they would go through float. Smaller types promote to int. */
+#define MB_EXTREMES(T)                                        \
+  MB_OVERLOAD T mb_max(T a, T b) { return a > b ? a : b; }    \
+  MB_OVERLOAD T mb_min(T a, T b) { return a < b ? a : b; }    \
+  MB_OVERLOAD T mb_relu(T x) { return x > 0 ? x : 0; }
+MB_EXTREMES(int)
+MB_EXTREMES(long)
+MB_EXTREMES(long long)
+MB_EXTREMES(unsigned)
+MB_EXTREMES(unsigned long)
+MB_EXTREMES(unsigned long long)
+#undef MB_EXTREMES
+
 /* A NaN bound does not bound, a NaN value stays. */
 #define MB_CLIP(T)                                                         \
   MB_OVERLOAD T mb_clip_lo(T x, T lo) { return lo > x ? lo : x; }          \
