@@ -112,6 +112,11 @@ def _chains(mr: int, nv: int) -> int:
     return chains
 
 
+def prefetch_step(nv: int, vl: int, tiles: int) -> int:
+    """Floats of the next panel that each k step asks for, when `tiles` tiles run over this one."""
+    return ceil_div(nv * vl, max(1, tiles))
+
+
 def gemm_tiles(
     m: int,
     n: int,
@@ -121,7 +126,7 @@ def gemm_tiles(
     caches: Caches = Caches(),
     packed: bool = True,
 ) -> dict[str, int]:
-    """The fields nv, mr1, n1, mr2, n2, rb, kc, ku, pf, pf_dist of `mb_gemm`."""
+    """The fields nv, mr1, n1, mr2, n2, rb, kc, ku, pf, pf_step, pf_dist of `mb_gemm`."""
     nv = _best_nv(m, n, k, vl, nvreg)
     mr1, n1, mr2, n2 = cover(m, max_mr(nv, vl, nvreg))
     a_bytes, b_bytes = 4 * m * k, 4 * n * k
@@ -134,15 +139,11 @@ def gemm_tiles(
     if m <= mr1 and b_bytes > caches.l1:
         # One pass over the weights: they stream from memory, 16 KB ahead.
         pf, dist = PF_STREAM, 4096
-    names = ("nv", "mr1", "n1", "mr2", "n2", "rb", "kc", "ku", "pf", "pf_dist")
+    rb = min(rb, n1 + n2)
+    names = ("nv", "mr1", "n1", "mr2", "n2", "rb", "kc", "ku", "pf", "pf_step", "pf_dist")
     ku = _chains(mr1, nv) if n2 == 0 else 1
-    return dict(
-        zip(
-            names,
-            (nv, mr1, n1, mr2, n2, min(rb, n1 + n2), max(1, k), ku, pf, dist),
-            strict=True,
-        )
-    )
+    step = prefetch_step(nv, vl, rb)
+    return dict(zip(names, (nv, mr1, n1, mr2, n2, rb, max(1, k), ku, pf, step, dist), strict=True))
 
 
 def gemm_desc(
@@ -312,6 +313,8 @@ def conv_desc(
         "copy": int(not inside or (xs[3] != 1 and ic > 1)),
     }
     desc["bh"] = _block(desc, caches)
+    per_unit = 1 if tiles["narrow"] else tiles["n1"] + tiles["n2"]
+    desc["pf_step"] = prefetch_step(tiles["nv"], vl, desc["bh"] * per_unit)
     weight_bytes, input_bytes = 4 * taps * og, 4 * h * w * c
     many = groups == 1 and ceil_div(og, nr) >= 4
     desc["split"] = SPLIT_PANELS if many and weight_bytes > input_bytes else SPLIT_ROWS

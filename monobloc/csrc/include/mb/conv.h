@@ -34,6 +34,7 @@ typedef struct {
   long bh;                                   /* rows (wide) or tiles (narrow) of a block */
   int copy;                                  /* through scratch; needed if any tap lies outside */
   int split, pf;
+  long pf_step;                              /* floats per k step of the next panel */
   int epi_loop;                              /* the epilogue is long: keep it once */
 } mb_conv;
 
@@ -70,7 +71,8 @@ MB_INLINE mb_tile mb_conv_tile(const mb_conv *d, int r, int c, int tail) {
                    .n_small = d->oc < MB_VL, .n0 = (int)d->kh, .n1 = flat ? 1 : (int)d->kw,
                    .xs0 = d->dh * xrow, .xs1 = d->dw * xpix, .xs2 = xch,
                    .b_row = d->w_kind == MB_B_PACKED ? (long)nv * MB_VL : d->w_row,
-                   .b_kind = d->w_kind, .pf = d->pf, .epi_loop = d->epi_loop};
+                   .b_kind = d->w_kind, .pf = d->pf, .pf_step = d->pf_step,
+                   .epi_loop = d->epi_loop};
 }
 
 /* The body of one leaf. */
@@ -140,7 +142,7 @@ MB_INLINE void mb_conv_unit(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2
     const float *x = k->x + (row - k->row0) * d->sh * mb_conv_xrow(d) + col * d->sw * mb_conv_xpix(d);
     float *y = k->y + row * d->y_row + col * d->y_pix + p * nr;
     const float *pf = w;
-    long share = ((u - k->u0) * tiles + t) * 16 * taps;
+    long share = ((u - k->u0) * tiles + t) * d->pf_step * taps;
     if (d->pf == MB_PF_NEXT && share < d->w_panel)
       pf = (p + 1 < panels ? w + d->w_panel : k->next) + share;
     if (p < full && first) f1(k->ctx, x, w, y, k->b, row, col, n, pf);

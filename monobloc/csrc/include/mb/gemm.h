@@ -27,7 +27,7 @@ typedef struct {
   int rb;                        /* row tiles that run over one panel before the next panel */
   long kc;                       /* K block; c must not alias what the epilogue reads if kc < k */
   int pf;                        /* MB_PF_NONE, MB_PF_NEXT (packed), MB_PF_STREAM */
-  long pf_dist;
+  long pf_step, pf_dist;         /* floats per k step of the next panel; floats ahead */
   int ku;                        /* chains of the sum (1, 2, 4, 8) for few accumulators; kc = k */
   int epi_loop;                  /* the epilogue is long: keep it once */
 } mb_gemm;
@@ -47,7 +47,7 @@ MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
                    .yw = 0, .nv = nv, .rem = rem, .n_small = d->n < MB_VL, .n0 = 1, .n1 = 1,
                    .xs2 = d->a_k,
                    .b_row = d->b_kind == MB_B_PACKED ? (long)nv * MB_VL : d->b_row, .b_kind = d->b_kind, .pf = d->pf,
-                   .pf_dist = d->pf_dist, .epi_loop = d->epi_loop};
+                   .pf_step = d->pf_step, .pf_dist = d->pf_dist, .epi_loop = d->epi_loop};
 }
 
 /* The body of one leaf. */
@@ -83,8 +83,8 @@ MB_INLINE void mb_gemm_walk(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2
     const float *pb = b + bt * d->b_batch + p * d->b_panel;
     float *pc = c + bt * d->c_batch + row * d->c_row + p * nr;
     const float *pf = pb;
-    if (d->pf == MB_PF_NEXT && (r - r0) * 16 * d->k < d->b_panel)
-      pf = (p + 1 < panels ? pb + d->b_panel : next) + (r - r0) * 16 * d->k;
+    if (d->pf == MB_PF_NEXT && (r - r0) * d->pf_step * d->k < d->b_panel)
+      pf = (p + 1 < panels ? pb + d->b_panel : next) + (r - r0) * d->pf_step * d->k;
     if (p < full && r < d->n1) f1(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
     else if (p < full) f2(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
     else if (r < d->n1) t1(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);

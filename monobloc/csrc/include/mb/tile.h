@@ -30,6 +30,7 @@ typedef struct {
   long xs0, xs1, xs2;  /* x steps of o, s, k */
   long b_row;          /* w step of k */
   int b_kind, pf;
+  long pf_step;        /* MB_PF_NEXT: floats a k step advances in the next panel */
   long pf_dist;        /* MB_PF_STREAM: floats ahead */
   int epi_loop;        /* run the epilogue in a loop over a small buffer, not unrolled */
 } mb_tile;
@@ -73,7 +74,8 @@ MB_INLINE void mb_tile_step(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const fl
   }
 }
 
-/* pf: this call's share of the next weight panel; one line per k step goes towards L2. */
+/* pf: this call's share of the next weight panel, which goes towards L2 at an even pace: a burst
+ * would take the line buffers that the loads of this panel need. */
 MB_INLINE void mb_tile_sum(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *x,
                            const float *w, long kn, const float *pf) {
   for (int o = 0; o < t.n0; o++)
@@ -83,8 +85,9 @@ MB_INLINE void mb_tile_sum(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const flo
         mb_tile_step(t, acc, a + k * t.xs2, w);
         w += t.b_row;
         if (t.pf == MB_PF_NEXT) {
-          __builtin_prefetch(pf, 0, 2);
-          pf += 16;
+          MB_UNROLL for (int q = 0; q < (t.pf_step + 15) / 16; q++)
+            __builtin_prefetch(pf + 16 * q, 0, 2);
+          pf += t.pf_step;
         }
       }
     }
