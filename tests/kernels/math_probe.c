@@ -186,6 +186,25 @@ ONE_D(floor, floor) ONE_D(ceil, ceil) ONE_D(trunc, trunc) ONE_D(round, rint)
 TWO_D(pow, powl) TWO_D(fmod, fmodl) TWO_D(mod, w_mod) TWO_D(atan2, atan2l)
 #endif
 
+/* base.h's functions for double, in the order of test_double_is_not_rounded. */
+void doubles(const double *x, double *y) {
+  y[0] = mb_abs(x[0]), y[1] = mb_neg(x[0]), y[2] = mb_max(x[0], x[1]), y[3] = mb_min(x[0], x[1]);
+  y[4] = mb_fma(x[0], x[0], x[1]), y[5] = mb_max(x[0], x[2]), y[6] = mb_min(x[2], x[0]);
+}
+
+/* A constant beside a vector gives what the vector of constants gives. */
+int mixed(void) {
+  mb_vf x = mb_load((const float[16]){1.5f, 2.25f, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7});
+  mb_vf y = mb_bcast(2.5f);
+  int bad = 0;
+  for (int i = 0; i < MB_VL; i++) {
+    bad |= mb_pow(x, 2.5f)[i] != mb_pow(x, y)[i] || mb_pow(2.5f, x)[i] != mb_pow(y, x)[i];
+    bad |= mb_fmod(x, 2.5f)[i] != mb_fmod(x, y)[i] || mb_mod(2.5f, x)[i] != mb_mod(y, x)[i];
+    bad |= mb_atan2(x, 2.5f)[i] != mb_atan2(x, y)[i];
+  }
+  return bad;
+}
+
 /* Integers: whole arrays, compared in Python. */
 #define INTEGERS(NAME, T)                                                                 \
   void int_##NAME(const T *a, const T *b, T *q, T *f, T *m, T *p, long n) {               \

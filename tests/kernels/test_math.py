@@ -196,6 +196,20 @@ def test_double(probes: dict[int, ctypes.CDLL], name: str, vl: int) -> None:
     check(name, measure(probes[vl], f"check_d_{name}", name, DOUBLES), BOUNDS[name].double)
 
 
+def test_double_is_not_rounded(probes: dict[int, ctypes.CDLL]) -> None:
+    x, y = np.array([-1.0 - 2.0**-50, 0.1, np.nan]), np.zeros(7)
+    probe = next(iter(probes.values()))
+    probe.doubles(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data))
+    square = x[0] * x[0] + x[1]
+    np.testing.assert_array_equal(y[:4], [-x[0], -x[0], 0.1, x[0]])
+    assert abs(y[4] - square) < 1e-15
+    assert np.isnan(y[5:]).all()
+
+
+def test_constant_beside_vector(probes: dict[int, ctypes.CDLL]) -> None:
+    assert [vl for vl, probe in probes.items() if probe.mixed()] == []
+
+
 INTEGERS = {f"{k}{bits}": np.dtype(f"{k}{bits // 8}") for k in "iu" for bits in (8, 16, 32, 64)}
 
 

@@ -195,6 +195,16 @@ MBM_ROUND(mbm_vd, 0x1p52)
 #undef MBM_CI
 #undef MBM_CONVERT
 
+/* A constant beside a vector, as epilogues have it. */
+#define MBM_MIXED(NAME)                                                        \
+  MB_OVERLOAD mb_vf NAME(mb_vf a, float b) { return NAME(a, mb_bcast(b)); }    \
+  MB_OVERLOAD mb_vf NAME(float a, mb_vf b) { return NAME(mb_bcast(a), b); }
+MBM_MIXED(mb_pow)
+MBM_MIXED(mb_fmod)
+MBM_MIXED(mb_mod)
+MBM_MIXED(mb_atan2)
+#undef MBM_MIXED
+
 #include "mb/math_f64.h"
 #include "mb/math_trig_f64.h"
 #include "mb/math_int.h"

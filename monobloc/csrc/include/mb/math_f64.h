@@ -306,6 +306,13 @@ MB_OVERLOAD double mb_mod(double x, double y) {
   return (r < 0.0) != (y < 0.0) ? r + y : r;
 }
 
+/* What base.h has for float; without these a double would silently be rounded to one. */
+MB_OVERLOAD double mb_abs(double x) { return mbm_magnitude(x); }
+MB_OVERLOAD double mb_neg(double x) { return -x; }
+MB_OVERLOAD double mb_max(double a, double b) { return a != a ? a : a > b ? a : b; }
+MB_OVERLOAD double mb_min(double a, double b) { return a != a ? a : a < b ? a : b; }
+MB_OVERLOAD double mb_fma(double a, double b, double c) { return mbm_fma(a, b, c); }
+
 MB_OVERLOAD double mb_relu(double x) { return x < 0.0 ? 0.0 : x; }
 MB_OVERLOAD double mb_leaky_relu(double x, double alpha) { return x < 0.0 ? x * alpha : x; }
 MB_OVERLOAD double mb_thresholded_relu(double x, double alpha) { return x <= alpha ? 0.0 : x; }
