@@ -55,7 +55,7 @@ def literal(value: float | int | bool, d: DType) -> str:
     if v == -(1 << 63):
         return "(-9223372036854775807L - 1)"
     if d in (DType.I64, DType.U64):
-        return f"{v}L" if v >= 0 else f"({v}L)" if v < 1 << 63 else f"{v}UL"
+        return f"({v}L)" if v < 0 else f"{v}L" if v < 1 << 63 else f"{v}UL"
     return str(v) if v >= 0 else f"({v})"
 
 
