@@ -3,7 +3,7 @@
 A view shares bytes with its base, so neither size nor lifetime can be counted per value. The idea:
 resolve every view to a root, the *storage*, and cut the storage at all the borders of its values.
 Each piece, an *atom*, is born with the first step that writes it and dies with the last reader of
-any value that covers it. Atoms never share bytes, so order search and packing need no idea of views.
+any value that covers it. Atoms share no bytes, so order search and packing need no idea of views.
 Every view is defined by a step, even if that step does no work: a value without one is an input.
 """
 
@@ -45,6 +45,11 @@ class Candidate:
     input_bytes: int
     output_bytes: int
 
+    def preference(self) -> tuple[int, int]:
+        """among several at one step: the lowest shares most and wastes least"""
+        sizes = self.input_bytes, self.output_bytes
+        return -min(sizes), max(sizes)
+
 
 @dataclass(frozen=True)
 class Atoms:
@@ -62,7 +67,7 @@ class Atoms:
 
 
 def resolve(program: Program) -> Atoms:
-    """Storages, atoms, dependences and in-place candidates of a program; checks that it is sound."""
+    """Storages, atoms, dependences, in-place candidates of a program; checks that it is sound."""
     values = {v.id: v for v in program.values}
     place, roots = _places(program, values)
     born, users = _births(program, values), _users(program)

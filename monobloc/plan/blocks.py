@@ -63,7 +63,8 @@ class Block:
 class Packing:
     """A packing problem without the pinned blocks, which lie below `floor`.
 
-    Sizes are rounded up to the smallest alignment. `meets[x]` lists (y, lo, hi): offset(x) - offset(y) must not lie strictly between lo and hi.
+    Sizes are rounded up to the smallest alignment. `meets[x]` lists (y, lo, hi): the difference
+    offset(x) - offset(y) must not lie strictly between lo and hi.
     """
 
     blocks: tuple[Block, ...]

@@ -51,17 +51,14 @@ def layout(
         of_storage[atom.storage].append(a)
     chosen: list[InPlace] = []
     written: set[int] = set()  # storages that already took over some memory
-    for c in sorted(filter(wanted, atoms.candidates), key=lambda c: _preference(c, position)):
+    for c in sorted(
+        filter(wanted, atoms.candidates), key=lambda c: (position[c.step], *c.preference())
+    ):
         output = atoms.place[c.pair.output][0]
         if output not in written and _take_over(atoms, of_storage, groups, life, position, c):
             chosen.append(c.pair)
             written.add(output)
     return _blocks(atoms, of_storage, groups, life, position, tuple(chosen))
-
-
-def _preference(c: Candidate, position: dict[int, int]) -> tuple[int, int, int]:
-    shared = min(c.input_bytes, c.output_bytes)
-    return position[c.step], -shared, max(c.input_bytes, c.output_bytes)
 
 
 def _lifetimes(atoms: Atoms, position: dict[int, int]) -> list[tuple[int, int]]:

@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """`step` works correctly when `output` starts at the address of `input`, if `input` dies there."""
+    """`step` is still right if `output` starts at the address of `input` and `input` dies there."""
 
     step: Id
     input: Id
@@ -89,7 +89,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A rectangle in the time x address plane: `bytes` during steps `first` to `last`, inclusive."""
+    """A rectangle in the time x address plane: `bytes` during steps `first` to `last`."""
 
     id: Id
     bytes: int

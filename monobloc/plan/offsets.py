@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from monobloc.errors import InternalError
 from monobloc.plan.blocks import Block, Packing, packing, place_pinned, rectangle
 from monobloc.plan.model import USUAL, Budget, Buffer, Id, Offsets
-from monobloc.plan.pack import Placement, by_offset, heuristics, local_search
+from monobloc.plan.pack import (
+    Placement,
+    by_offset,
+    crowds,
+    effort,
+    heuristics,
+    local_search,
+    place,
+)
 from monobloc.plan.pack_exact import branch_and_bound
 from monobloc.plan.pack_repair import repair
 
 EXACT_BLOCKS = 80
+CORE_BLOCKS = 24
 NEAR = 1000  # a thousandth above the bound is not worth more rounds
 ROUNDS = 5  # of local search and repair in turn
 
@@ -25,6 +34,7 @@ class Packed:
     arena: int
     bound: int
     optimal: bool
+    pairs: int  # of blocks that are alive together: what another attempt would cost
 
 
 def assign_offsets(buffers: Sequence[Buffer], budget: Budget = USUAL) -> Offsets:
@@ -42,27 +52,59 @@ def pack(blocks: Sequence[Block], budget: Budget) -> Packed:
     rest = [i for i, b in enumerate(blocks) if not b.pinned and b.bytes]
     offset = [fixed.get(i, 0) for i in range(len(blocks))]
     if not rest:
-        return Packed(tuple(offset), floor, floor, optimal=True)
+        return Packed(tuple(offset), floor, floor, optimal=True, pairs=0)
     problem = packing([blocks[i] for i in rest], floor)
     best, proven = _search(problem, budget)
     for i, at in zip(rest, best.offset, strict=True):
         offset[i] = at
-    return Packed(tuple(offset), best.arena, problem.bound, proven)
+    return Packed(tuple(offset), best.arena, problem.bound, proven, effort(problem))
 
 
 def _search(problem: Packing, budget: Budget) -> tuple[Placement, bool]:
     """From cheap to dear, until one of them meets the bound or proves that nothing is better."""
     share = budget.pack_visits // (2 * ROUNDS + 1)
+    small = len(problem.blocks) <= EXACT_BLOCKS
     best, order = heuristics(problem, share)
+    if not small and not _near(best, problem):
+        best, order = _grown(problem, best, order, budget)
     for seed in range(ROUNDS):
         best = local_search(problem, best, order, share, seed)
-        if seed == 0 and len(problem.blocks) <= EXACT_BLOCKS:
+        if seed == 0 and small:
             nodes = budget.pack_nodes * 20 // max(20, len(problem.blocks))
             best, proven = branch_and_bound(problem, best, nodes)
             if proven:
                 return best, True
-        if best.arena - problem.bound <= problem.bound // NEAR:
+        if _near(best, problem):
             break
         best = repair(problem, best, share, seed)
         order = by_offset(best)
     return best, best.arena <= problem.bound
+
+
+def _near(best: Placement, problem: Packing) -> bool:
+    return best.arena - problem.bound <= problem.bound // NEAR
+
+
+def _grown(
+    problem: Packing, known: Placement, order: tuple[int, ...], budget: Budget
+) -> tuple[Placement, tuple[int, ...]]:
+    """Pack the most crowded blocks first, as well as possible, then twice as many, and so on.
+
+    In a deep network few blocks are alive where it matters, and they make a small puzzle; solved
+    with all the others around, it drowns. The cost of the parts adds up to twice the last one's.
+    """
+    crowd = crowds(problem)
+    ranked = sorted(range(len(crowd)), key=lambda x: (-crowd[x], -problem.sizes[x], x))
+    visits = budget.pack_visits // (2 * ROUNDS + 1)
+    count, row = CORE_BLOCKS, list(ranked[:CORE_BLOCKS])
+    while count < len(ranked) and 4 * effort(problem) < budget.pack_visits:
+        part = packing([problem.blocks[x] for x in row], problem.floor)
+        best = place(part, range(len(row)), 1 << 62)
+        best = local_search(part, best, range(len(row)), visits // 2, seed=0)
+        if count == CORE_BLOCKS:
+            best, _ = branch_and_bound(part, best, budget.pack_nodes // 4)
+        best = repair(part, best, visits // 2, seed=0)
+        row = [row[i] for i in by_offset(best)] + ranked[count : 2 * count]
+        count *= 2
+    found = place(problem, row + ranked[len(row) :], known.arena)
+    return (found, tuple(row)) if found.offset else (known, order)

@@ -124,7 +124,7 @@ def _orders(packing: Packing) -> list[tuple[int, ...]]:
     blocks, sizes = packing.blocks, packing.sizes
     everyone = range(len(blocks))
     length = [b.last - b.first + 1 for b in blocks]
-    crowd = _crowds(packing)
+    crowd = crowds(packing)
     keys: list[Callable[[int], tuple[int, ...]]] = [
         lambda i: (-sizes[i], -length[i]),
         lambda i: (-crowd[i], -sizes[i]),
@@ -142,7 +142,7 @@ def _sorted_by(key: Callable[[int], tuple[int, ...]], items: Iterable[int]) -> t
     return tuple(sorted(items, key=lambda i: (*key(i), i)))
 
 
-def _crowds(packing: Packing) -> list[int]:
+def crowds(packing: Packing) -> list[int]:
     """for each block the largest sum of bytes alive at a moment of its life"""
     change: dict[int, int] = {}
     for block in packing.blocks:

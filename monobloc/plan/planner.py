@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from monobloc.plan.atoms import Atoms, Candidate, resolve
 from monobloc.plan.inplace import Layout, equal_size, layout
 from monobloc.plan.model import USUAL, Budget, Id, Plan, Program
-from monobloc.plan.offsets import Packed, pack
+from monobloc.plan.offsets import NEAR, Packed, pack
 from monobloc.plan.order import Order, order_atoms
 from monobloc.plan.verify import verify
+
+MANY_PAIRS = 400_000  # packing takes seconds from here on
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ def make_plan(program: Program, budget: Budget = USUAL) -> Plan:
     given = tuple(range(len(program.steps)))
     found = order_atoms(atoms, budget)
     best = _trial(atoms, found, budget)
-    if found.order != given and best.packed.arena > best.packed.bound:
+    if found.order != given and _worth_more(best.packed):
         other = _trial(atoms, Order(given, 0, proven=False), budget)
         if other.packed.arena < best.packed.arena:
             best = other
@@ -52,10 +54,16 @@ def _trial(atoms: Atoms, order: Order, budget: Budget) -> _Trial:
         trial = _Trial(order, lay, pack(lay.blocks, budget))
         if best is None or trial.packed.arena < best.packed.arena:
             best = trial
-        if best.packed.arena <= best.packed.bound:
+        if not _worth_more(best.packed):
             break
     assert best is not None
     return best
+
+
+def _worth_more(packed: Packed) -> bool:
+    """whether packing another way could save something, at an acceptable price"""
+    gap = packed.arena - packed.bound
+    return gap > packed.bound // NEAR and packed.pairs < MANY_PAIRS
 
 
 def _plan(atoms: Atoms, trial: _Trial) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from monobloc.plan.atoms import NOBODY, Atoms
+from monobloc.plan.atoms import NOBODY, Atoms, Candidate
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Schedule:
     def floor(self) -> int:
         """A bound for any order: what must be alive while a step runs, whatever ran before.
 
-        That is what the step touches, and each atom that an ancestor defines and a descendant reads.
+        That is what the step touches, and what an ancestor defines and a descendant reads.
         """
         everything = (1 << len(self)) - 1
         above, below = self.closures()
@@ -137,7 +137,7 @@ class Schedule:
         return order
 
     def part(self, steps: Sequence[int], done: int, live: int) -> Schedule:
-        """The sub-problem of `steps` (closed: runnable from state `done`, which has `live` bytes)."""
+        """The sub-problem of `steps`, all runnable from state `done`, which has `live` bytes."""
         index = {step: i for i, step in enumerate(steps)}
         mask = sum(1 << s for s in steps)
         outside = ~(mask | done)
@@ -233,7 +233,7 @@ def _successors(before: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], .
 
 def _reuses(atoms: Atoms, number: dict[int, int]) -> tuple[tuple[Reuse, ...], ...]:
     result: list[list[Reuse]] = [[] for _ in atoms.program.steps]
-    for c in atoms.candidates:
+    for c in sorted(atoms.candidates, key=Candidate.preference):
         if all(a in number for a in c.inputs) and not _pinned(atoms, c.outputs):
             inputs = tuple(number[a] for a in c.inputs)
             result[c.step].append(Reuse(inputs, -1 - c.outputs[0], c.input_bytes, c.output_bytes))

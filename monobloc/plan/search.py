@@ -9,10 +9,14 @@ state then holds the same atoms or fewer, and every later in-place choice is sti
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import NamedTuple
 
 from monobloc.plan.schedule import Schedule
+
+BRANCHES = 16  # most steps that beam search tries from one state
 
 
 class Trail(NamedTuple):
@@ -22,11 +26,19 @@ class Trail(NamedTuple):
     rest: Trail | None
 
 
+class Ready(NamedTuple):
+    """A step that could run now: what it adds to the live bytes meanwhile, and afterwards."""
+
+    step: int
+    rise: int
+    net: int
+
+
 class State(NamedTuple):
     done: int
     live: int
     peak: int
-    ready: tuple[int, ...]
+    ready: tuple[Ready, ...]
     trail: Trail | None
 
 
@@ -50,31 +62,44 @@ class Found:
 
 
 def start(schedule: Schedule, level: int, meter: Meter) -> State:
-    ready = tuple(s for s, mask in enumerate(schedule.before) if not mask)
+    ready = tuple(_ready(schedule, s, 0) for s, mask in enumerate(schedule.before) if not mask)
     return settle(schedule, State(0, schedule.base, schedule.base, ready, None), level, meter)
 
 
-def advance(schedule: Schedule, state: State, step: int, high: int, live: int) -> State:
+def _ready(schedule: Schedule, step: int, done: int) -> Ready:
+    return Ready(step, *schedule.run(step, done, 0))
+
+
+def advance(schedule: Schedule, state: State, chosen: Ready) -> State:
+    """The state after a step. Only the last reader left of an atom changes its cost."""
+    step, rise, net = chosen
     done = state.done | 1 << step
+    left = ~done
+    changed = {}
+    for atom in schedule.uses[step]:
+        readers = schedule.users[atom] & left
+        if readers and not readers & (readers - 1):
+            changed[readers.bit_length() - 1] = True
+    ready = [r for r in state.ready if r is not chosen]
+    if changed:
+        ready = [_ready(schedule, r.step, done) if r.step in changed else r for r in ready]
     before = schedule.before
-    fresh = [t for t in schedule.after[step] if not before[t] & ~done]
-    ready = tuple([s for s in state.ready if s != step] + fresh)
-    return State(done, live, max(state.peak, high), ready, Trail(step, state.trail))
+    for after in schedule.after[step]:
+        if not before[after] & left:
+            ready.append(_ready(schedule, after, done))
+    peak = max(state.peak, state.live + rise)
+    return State(done, state.live + net, peak, tuple(ready), Trail(step, state.trail))
 
 
 def settle(schedule: Schedule, state: State, level: int, meter: Meter) -> State:
     """Run every step that costs nothing, given that a peak of `level` is unavoidable."""
-    moved = True
-    while moved:
-        moved = False
-        for step in state.ready:
-            meter.spend(1)
-            high, live = schedule.run(step, state.done, state.live)
-            if live <= state.live and high <= max(level, state.peak):
-                state = advance(schedule, state, step, high, live)
-                moved = True
-                break
-    return state
+    while True:
+        meter.spend(1 + len(state.ready) // 16)
+        room = max(level, state.peak) - state.live
+        free = next((r for r in state.ready if r.net <= 0 and r.rise <= room), None)
+        if free is None:
+            return state
+        state = advance(schedule, state, free)
 
 
 def unroll(trail: Trail | None) -> tuple[int, ...]:
@@ -106,12 +131,10 @@ def best_first(schedule: Schedule, level: int, known: Found, budget: int) -> Fou
             return Found(unroll(state.trail), state.peak, proven=True)
         if peak > best[state.done]:
             continue
-        for step in state.ready:
-            meter.spend(1)
-            high, live = schedule.run(step, state.done, state.live)
-            if high >= known.peak:
+        for choice in state.ready:
+            if state.live + choice.rise >= known.peak:
                 continue
-            child = settle(schedule, advance(schedule, state, step, high, live), level, meter)
+            child = settle(schedule, advance(schedule, state, choice), level, meter)
             key = max(child.peak, level)
             if key >= known.peak or key >= best.get(child.done, known.peak):
                 continue
@@ -129,20 +152,19 @@ def beam(schedule: Schedule, level: int, known: Found, width: int, budget: int) 
     meter = Meter(budget)
     first = start(schedule, level, meter)
     levels: dict[int, dict[int, State]] = {first.done.bit_count(): {first.done: first}}
+    branches = BRANCHES
     for depth in range(len(schedule)):
         for state in sorted(levels.pop(depth, {}).values(), key=_promise)[:width]:
-            for step in state.ready:
-                meter.spend(1)
-                high, live = schedule.run(step, state.done, state.live)
-                if high >= known.peak:
+            for choice in _choices(state, branches):
+                if state.live + choice.rise >= known.peak:
                     continue
-                child = settle(schedule, advance(schedule, state, step, high, live), level, meter)
+                child = settle(schedule, advance(schedule, state, choice), level, meter)
                 bucket = levels.setdefault(child.done.bit_count(), {})
                 other = bucket.get(child.done)
                 if other is None or child.peak < other.peak:
                     bucket[child.done] = child
         if meter.left <= 0:
-            width = 1  # finish this descent, widen nothing
+            width = branches = 1  # finish this descent, widen nothing
     end = levels.get(len(schedule), {}).get(full)
     if end is None or end.peak >= known.peak:
         return known
@@ -153,22 +175,28 @@ def _promise(state: State) -> tuple[int, int, int]:
     return state.peak, state.live, state.done
 
 
-def greedy(schedule: Schedule, level: int, weight: int) -> Found:
-    """List scheduling: free steps first, then the one with the least `live` (plus `high`) after.
+def _choices(state: State, most: int) -> Sequence[Ready]:
+    """all that is ready, or the most promising if that is too much"""
+    if len(state.ready) <= most:
+        return state.ready
+    room = state.peak - state.live
+    return nsmallest(most, state.ready, key=lambda r: (max(r.rise, room), r.net, r.step))
 
-    `weight` 0 looks at what stays alive, 1 at the peak while running, 2 prefers the step that
-    became ready last (depth first), 3 the one that became ready first (breadth first).
+
+def greedy(schedule: Schedule, level: int, rule: int) -> Found:
+    """List scheduling: free steps first, then the one that a rule prefers.
+
+    Rule 0 looks at what stays alive, 1 at the peak while running, 2 prefers the step that became
+    ready last (depth first), 3 the one that became ready first (breadth first).
     """
     meter = Meter(0)
     state = start(schedule, level, meter)
     while state.ready:
-        costs = []
-        for position, step in enumerate(state.ready):
-            high, live = schedule.run(step, state.done, state.live)
-            key = ((live, high), (max(high, state.peak), live), (-position, 0), (position, 0))[
-                weight
-            ]
-            costs.append((key, step, high, live))
-        _, step, high, live = min(costs)
-        state = settle(schedule, advance(schedule, state, step, high, live), level, meter)
+        if rule == 0:
+            choice = min(state.ready, key=lambda r: (r.net, r.rise, r.step))
+        elif rule == 1:
+            choice = _choices(state, 1)[0]
+        else:
+            choice = state.ready[-1 if rule == 2 else 0]
+        state = settle(schedule, advance(schedule, state, choice), level, meter)
     return Found(unroll(state.trail), state.peak, proven=state.peak <= level)

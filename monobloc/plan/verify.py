@@ -77,8 +77,7 @@ class _Machine:
             at = self.plan.offset[v.id]
             if at < 0 or at + v.bytes > self.plan.arena:
                 raise InternalError(
-                    f"plan: `{v.id}` at {at} with {v.bytes} bytes leaves the arena of"
-                    f" {self.plan.arena}"
+                    f"plan: `{v.id}` at {at} with {v.bytes} bytes leaves the arena of {self.plan.arena}"
                 )
             view = self.base.get(v.id)
             if view is None and at % v.align:

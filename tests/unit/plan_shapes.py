@@ -1,4 +1,4 @@
-"""Graphs with the memory behaviour of well-known networks, and random ones, for the planner's tests."""
+"""Graphs with the memory behaviour of well-known networks, and random ones."""
 
 from __future__ import annotations
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_shapes import SHAPES, random_dag
+from plan_shapes import SHAPES, inception, random_dag
 
 from monobloc.errors import InternalError
 from monobloc.plan import (
@@ -26,8 +27,9 @@ from monobloc.plan import (
     verify,
 )
 from monobloc.plan.blocks import packing, rectangle
-from monobloc.plan.pack import heuristics
+from monobloc.plan.pack import heuristics, place
 from monobloc.plan.pack_exact import branch_and_bound
+from monobloc.plan.pack_repair import repair
 
 
 @st.composite
@@ -105,11 +107,53 @@ def test_plans_of_random_graphs_hold(seed: int, steps: int) -> None:
     assert plan == make_plan(program, budget)
 
 
+def test_the_crowded_part_is_solved_first() -> None:
+    """the peak of a long network is a small puzzle, which first fit alone does not solve"""
+    plan = make_plan(inception(36), Budget(pack_visits=100_000))
+    assert plan.arena <= 1.001 * plan.bound
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_networks_reach_the_bound(name: str) -> None:
     plan = make_plan(SHAPES[name]())
     assert plan.arena <= 1.05 * plan.bound
     assert plan.order_optimal
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, print_blob=True)
+@given(seed=st.integers(0, 10**6))
+def test_crowds_are_placed_as_small_sets_are(seed: int) -> None:
+    """the arrays used for many neighbours must give what the lists give"""
+    rng = random.Random(seed)
+    blocks = []
+    for i in range(150):
+        first = rng.randrange(20)
+        size, align = rng.randrange(1, 999), rng.choice((16, 64))
+        blocks.append(rectangle(Buffer(i, size, first, first + rng.randrange(15), align)))
+    problem = packing(blocks, 48)
+    assert len(problem.crowded) > 50
+    order = rng.sample(range(150), 150)
+    for tight in (False, True):
+        lists = place(dataclasses.replace(problem, crowded={}), order, 10**9, tight)
+        assert place(problem, order, 10**9, tight) == lists, f"seed {seed}"
+
+
+def test_repair_halves_what_a_random_order_wastes() -> None:
+    rng = random.Random(2)
+    blocks = []
+    for i in range(400):
+        last = i + rng.choice((3, 5, 8, 13))
+        blocks.append(rectangle(Buffer(i, rng.randrange(100, 5000), i, last, 64)))
+    problem = packing(blocks, 0)
+    start = place(problem, rng.sample(range(400), 400), 10**9)
+    better = repair(problem, start, 300_000, seed=0)
+    for x, meets in enumerate(problem.meets):
+        for y, lo, hi in meets:
+            assert not lo < better.offset[x] - better.offset[y] < hi
+    assert better.arena - problem.bound < 0.5 * (start.arena - problem.bound)
+    for x, meets in enumerate(problem.meets):
+        for y, lo, hi in meets:
+            assert not lo < better.offset[x] - better.offset[y] < hi
 
 
 def small() -> Program:
@@ -145,6 +189,38 @@ def test_intermediates_may_grow_into_their_pinned_output() -> None:
     assert plan.arena == 640 + 640 + 128
 
 
+def test_in_place_does_not_write_over_the_rest_of_a_sliced_input() -> None:
+    """`h` is the front of `x` and dies, but `wide` would reach into the back, still needed"""
+    values = (
+        Value("x", 1280),
+        Value("h", 640),
+        Value("back", 640),
+        Value("wide", 1280),
+        Value("y", 64, output=True),
+    )
+    steps = (
+        Step("x", ("x",), ()),
+        Step("slice", ("h",), ("x",)),
+        Step("slice2", ("back",), ("x",)),
+        Step("wide", ("wide",), ("h",)),
+        Step("y", ("y",), ("wide", "back")),
+    )
+    views = (View("h", "x", 0), View("back", "x", 640))
+    offer = (InPlace("wide", "h", "wide"),)
+    assert make_plan(Program(values, steps, offer, views)).in_place == ()
+    shorter = (*values[:3], Value("wide", 640), values[4])
+    plan = make_plan(Program(shorter, steps, offer, views))
+    assert plan.in_place == offer
+    assert plan.offset["wide"] == plan.offset["x"]
+
+
+def test_an_input_nobody_reads_still_has_its_own_place() -> None:
+    """it is filled before the first step, together with the others"""
+    values = (Value("a", 640), Value("b", 640), Value("y", 64, output=True))
+    plan = make_plan(Program(values, (Step("s", ("y",), ("a",)),)))
+    assert abs(plan.offset["a"] - plan.offset["b"]) >= 640
+
+
 def test_concat_in_place_needs_no_copy_of_its_parts() -> None:
     values = (Value("a", 128), Value("b", 192), Value("c", 320, output=True))
     steps = (Step(1, ("a",), ()), Step(2, ("b",), ()), Step(3, ("c",), ("a", "b")))
@@ -178,6 +254,37 @@ def test_the_verifier_sees_a_moved_value() -> None:
             verify(program, dataclasses.replace(plan, offset=moved, arena=10**7))
         seen += 1
     assert seen == len(program.steps)
+
+
+def test_the_verifier_sees_scratch_over_a_live_value() -> None:
+    values = (Value("a", 640), Value("b", 640), Value("y", 64, output=True))
+    steps = (
+        Step("a", ("a",), ()),
+        Step("b", ("b",), (), scratch_bytes=128, after=("a",)),
+        Step("y", ("y",), ("a", "b")),
+    )
+    program = Program(values, steps)
+    plan = make_plan(program)
+    verify(program, plan)
+    moved = dataclasses.replace(plan, scratch={"b": plan.offset["a"]})
+    with pytest.raises(InternalError, match="`a` is overwritten"):
+        verify(program, moved)
+
+
+def test_the_verifier_sees_an_intermediate_in_a_pinned_value() -> None:
+    """`y` is written last, but it is pinned: an intermediate must not lie there before"""
+    values = (
+        Value("x", 64, pinned=True),
+        Value("a", 64),
+        Value("b", 64),
+        Value("y", 64, pinned=True),
+    )
+    steps = (Step(1, ("a",), ("x",)), Step(2, ("b",), ("a",)), Step(3, ("y",), ("b",)))
+    program = Program(values, steps)
+    plan = make_plan(program)
+    moved = dataclasses.replace(plan, offset={**plan.offset, "a": plan.offset["y"]})
+    with pytest.raises(InternalError, match="overlaps a pinned value"):
+        verify(program, moved)
 
 
 def test_the_verifier_sees_a_wrong_order() -> None:

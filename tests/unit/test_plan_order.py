@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_shapes import SHAPES, random_dag
+from plan_shapes import SHAPES, Maker, random_dag
 
-from monobloc.plan import Budget, Program, lower_bound_over_orders, order_steps, search_peak
+from monobloc.plan import Budget, Program, Value, lower_bound_over_orders, order_steps, search_peak
 from monobloc.plan.atoms import resolve
+from monobloc.plan.blocks import peak_bytes
+from monobloc.plan.inplace import layout
 from monobloc.plan.schedule import Schedule, schedule_of
+from monobloc.plan.search import Found, beam, best_first, greedy
 
 
 def every_order(schedule: Schedule, done: int = 0) -> Iterator[tuple[int, ...]]:
@@ -37,6 +40,42 @@ def peak_by_hand(program: Program, order: tuple[int, ...]) -> int:
             live += atom.bytes if pinned or start <= moment <= end else 0
         peak = max(peak, live)
     return peak
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, print_blob=True)
+@given(seed=st.integers(0, 10**6), steps=st.integers(1, 7))
+def test_best_first_alone_equals_brute_force(seed: int, steps: int) -> None:
+    """from the worst order, without the greedy schedules that usually find the optimum first"""
+    schedule = schedule_of(resolve(random_dag(seed, steps)))
+    orders = sorted(every_order(schedule), key=schedule.peak)
+    known = Found(orders[-1], schedule.peak(orders[-1]), proven=False)
+    found = best_first(schedule, 0, known, 10**6)
+    assert found.proven
+    assert schedule.peak(found.order) == found.peak == schedule.peak(orders[0]), f"seed {seed}"
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, print_blob=True)
+@given(seed=st.integers(0, 10**6), steps=st.integers(1, 30), rule=st.integers(0, 3))
+def test_peaks_kept_along_the_way_are_right(seed: int, steps: int, rule: int) -> None:
+    """greedy and beam carry costs from state to state; `Schedule.peak` counts from the start"""
+    schedule = schedule_of(resolve(random_dag(seed, steps, reach=20)))
+    listed = greedy(schedule, 0, rule)
+    assert listed.peak == schedule.peak(listed.order), f"seed {seed}"
+    beamed = beam(schedule, 0, Found((), 1 << 60, proven=False), 4, 10**5)
+    assert beamed.peak == schedule.peak(beamed.order), f"seed {seed}"
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, print_blob=True)
+@given(seed=st.integers(0, 10**6), steps=st.integers(1, 12))
+def test_peak_with_in_place_is_what_the_blocks_need(seed: int, steps: int) -> None:
+    program = random_dag(seed, steps)
+    values = tuple(Value(v.id, v.bytes, 1, output=v.output) for v in program.values)
+    program = Program(values, program.steps, program.in_place)
+    atoms = resolve(program)
+    steps_in_order = range(len(program.steps))
+    blocks = layout(atoms, steps_in_order).blocks
+    blocks = tuple(b for b in blocks if b.last >= 0)  # without inputs that nobody reads
+    assert peak_bytes(blocks, 1) == schedule_of(atoms).peak(steps_in_order), f"seed {seed}"
 
 
 def without_in_place(program: Program) -> Program:
@@ -89,3 +128,20 @@ def test_inception_is_better_in_another_order() -> None:
 def test_search_with_a_clock_ends_and_is_not_worse() -> None:
     program = random_dag(3, 40)
     assert search_peak(program, seconds=0.2).peak <= order_steps(program).peak
+
+
+def test_given_order_stays_if_nothing_is_gained() -> None:
+    program = SHAPES["residual"]()
+    assert order_steps(program).order == tuple(range(len(program.steps)))
+
+
+def test_wide_graphs_end_within_the_budget() -> None:
+    """a hundred branches: far more states than anybody can visit"""
+    m = Maker()
+    x = m.input(5000)
+    ends = [m.step(100 + i, m.step(4000 - 7 * i, m.step(2000 + 13 * i, x))) for i in range(100)]
+    program = m.done(m.step(64, *reversed(ends)))
+    schedule = schedule_of(resolve(program))
+    found = order_steps(program, Budget(order_evaluations=20_000))
+    alive_at_last = 5000 + 64 + sum(101 + i for i in range(99)) + 4000 + 2000
+    assert found.peak == alive_at_last < schedule.peak(range(len(schedule)))
