@@ -34,6 +34,7 @@ class Options:
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
     debug: bool = False
+    profile: bool = False  # a clock round every layer
     jobs: int = 0
     cache: Path | None = None
     dump: Path | None = None

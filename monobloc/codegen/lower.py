@@ -46,12 +46,16 @@ def lower(
     prefix: str,
     title: str,
     dump: Callable[[str, str], None] | None = None,
+    profile: bool = False,
 ) -> Lowered:
-    """Optimize, place and write a graph (which is changed on the way)."""
+    """Optimize, place and write a graph (which is changed on the way).
+
+    `profile` adds a counter of clock ticks per layer, exported as `mb_<prefix>_part<k>_ticks`.
+    """
     run_passes(g, ctx, dump=dump)
     scratch = scratch_bytes(g, ctx.target, ctx.threads)
     p = place(g, ctx, scratch)
-    unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads).write()
+    unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads, profile).write()
     interface = Interface(
         prefix=prefix,
         title=title,

@@ -35,6 +35,7 @@ class Unit:
     parts: tuple[str, ...]  # hidden functions, in order
     listing: str  # what #line refers to
     weights: dict[str, Value]  # symbol -> constant
+    layers: tuple[tuple[str, ...], ...] = ()  # per part, the nodes that run, in order
 
 
 @dataclass
@@ -89,8 +90,11 @@ class _Layer:
 class UnitWriter:
     """Makes the C of one placed graph."""
 
-    def __init__(self, g: Graph, p: Placement, t: Target, prefix: str, threads: int) -> None:
+    def __init__(
+        self, g: Graph, p: Placement, t: Target, prefix: str, threads: int, profile: bool = False
+    ) -> None:
         self.g, self.p, self.t, self.prefix, self.threads = g, p, t, prefix, threads
+        self.profile = profile
         self.weights: dict[str, Value] = {}
         self.listing = print_graph(g)
         self.lines = _listing_lines(self.listing)
@@ -172,7 +176,8 @@ class UnitWriter:
         for k, chunk in enumerate(chunks):
             names.append(f"mb_{self.prefix}_part{k}")
             files[f"{self.prefix}.{k}.c"] = self._file(names[-1], [self.layer(n) for n in chunk])
-        return Unit(self.prefix, files, tuple(names), self.listing, dict(self.weights))
+        layers = tuple(tuple(n.name for n in chunk) for chunk in chunks)
+        return Unit(self.prefix, files, tuple(names), self.listing, dict(self.weights), layers)
 
     def _file(self, part: str, layers: Sequence[_Layer]) -> str:
         out = [f'#include "mb/{h}.h"' for h in HEADERS]
@@ -181,10 +186,17 @@ class UnitWriter:
         out += [_extern(s, v) for s, v in self.weights.items() if s in text]
         for layer in layers:
             out += ["", *self._function(layer)]
+        if self.profile:
+            out.append(f"MB_EXPORT unsigned long long {part}_ticks[{max(len(layers), 1)}];")
         out += ["", f"MB_HIDDEN int {part}(char *ram) {{", "  int e = 0; (void)e; (void)ram;"]
-        for layer in layers:
+        for k, layer in enumerate(layers):
             call = f"mb_parallel_for(layer_{layer.name}, ram)" if layer.parallel else f"layer_{layer.name}(ram, 0, 1)"
-            out.append(f"  if ((e = {call})) return e;")
+            if self.profile:
+                call = f"{call}, {part}_ticks[{k}] += __builtin_readcyclecounter() - t{k}, e"
+                out.append(f"  const unsigned long long t{k} = __builtin_readcyclecounter();")
+                out.append(f"  if ((e = {call})) return e;")
+            else:
+                out.append(f"  if ((e = {call})) return e;")
         out += ["  return 0;", "}", ""]
         return "\n".join(out)
 

@@ -34,6 +34,7 @@ from monobloc.link.objects import (
 )
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
+from monobloc.object.localize import localize
 from monobloc.object.toolchain import CompileJob, LinkJob
 from monobloc.options import Emit, Options
 from monobloc.passes import dump_to
@@ -96,7 +97,7 @@ def image_key(modules: Sequence[Module], emit: Emit, o: Options, libs: Sequence[
     return key(
         what="image", modules=[module_key(m) for m in modules], emit=emit, tool=toolchain.tool_version(),
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
-        optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, libs=list(libs),
+        optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, profile=o.profile, libs=list(libs),
         csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
     )
 
@@ -119,7 +120,7 @@ def check_prefixes(modules: Sequence[Module]) -> None:
 def _program(m: Module, o: Options, progress: Progress) -> Lowered:
     progress(f"optimizing {m.title}")
     dump = dump_to(o.dump / m.prefix) if o.dump else None
-    low = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title, dump)
+    low = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title, dump, o.profile)
     if o.dump:
         for name, text in {**model_files(low), f"{m.prefix}.h": low.header, f"{m.prefix}.mb": low.unit.listing}.items():
             (o.dump / m.prefix / name).write_text(text, encoding="utf-8")
@@ -156,25 +157,34 @@ def _link(
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
     progress("linking")
-    if emit == "archive":
-        return toolchain.archive([_closed(code, folder, o)], out)
+    if emit in ("archive", "object"):
+        return _relocatable(code, prefixes, folder, out, emit, o)
     job = LinkJob(
-        kind={"exe": "exe", "shared": "shared", "object": "relocatable"}[emit],  # type: ignore[arg-type]
+        kind="shared" if emit == "shared" else "exe",
         inputs=(*code, *user), out=out, target=o.target, lto=o.lto,
         exports=exports(programs, prefixes) if emit == "shared" else (),
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
-        gc=emit != "object", strip=not o.debug and emit != "object", opt=o.opt,
+        strip=not o.debug, opt=o.opt,
         thinlto_cache=cache.folder("thinlto") if cache is not None and o.lto == "thin" else None,
     )
     return toolchain.link(job).out
 
 
-def _closed(code: Sequence[Path], folder: Path, o: Options) -> Path:
-    """All code as one native relocatable."""
+def _relocatable(
+    code: Sequence[Path], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options
+) -> Path:
+    """All code as one native relocatable in which only the interface is global; or an archive of it."""
     job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt)
-    return toolchain.link(job).out
+    data = toolchain.link(job).out.read_bytes()
+    closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
+    if emit == "object":
+        write_atomic(out, closed)
+        return out
+    member = folder / f"{prefixes[0]}.o"
+    write_atomic(member, closed)
+    return toolchain.archive([member], out)
 
 
 def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Path]:
@@ -230,5 +240,5 @@ def support_files(
 
 
 def exports(programs: Sequence[Lowered], prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The visible symbols of a shared library: the interface and the model table."""
-    return ("monobloc_model", *(f"{p}_*" for p in prefixes))
+    """The visible symbols of a shared library: the interface, the model table, clocks if there are any."""
+    return ("monobloc_model", *(f"{p}_*" for p in prefixes), *(f"mb_{p}_part*_ticks" for p in prefixes))

@@ -43,12 +43,13 @@ class Pass(Protocol):
 
 def pipeline() -> list[Pass]:
     """The passes in order. Each line is one idea and one file."""
-    from monobloc.passes import canonicalize, cse, dce, fold, fuse, layout, outputs, patterns, select
+    from monobloc.passes import canonicalize, cse, dce, decompose, fold, fuse, layout, outputs, patterns, select
 
     return [
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
         patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
         fold.Fold(),  # constants meet: BatchNorm into weights, scales into scales
+        decompose.Decompose(),  # transposed convolutions are convolutions and an interleaving
         cse.Cse(),  # equal nodes are one
         dce.Dce(),  # what nobody reads goes
         outputs.Outputs(),  # every exported tensor is made by a node of its own

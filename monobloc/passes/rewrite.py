@@ -40,6 +40,9 @@ def _sweep(g: Graph, rules: Mapping[str, Sequence[Rule]], ctx: PassContext, by: 
             ctx.reason(node, by, (rule.__doc__ or rule.__name__).strip().splitlines()[0])
             for old, v in zip(node.outputs, new, strict=True):
                 g.replace(old, v)
+            if new[0].producer is not None and new[0].producer.name.startswith(node.name + "."):
+                g.release([node])
+                g.rename_node(new[0].producer, node.name)
             exported = g.output_values
             changed = True
             break
