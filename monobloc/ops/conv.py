@@ -271,7 +271,7 @@ def transposed_attrs(n: Any, x: Value, w: Value) -> Attrs:
         want = [d * s for d, s in zip(x.shape[2:], strides, strict=True)]
     if want:
         want = want[-rank:]
-        pads = split_pads([f - d for f, d in zip(full, want, strict=True)], "SAME_UPPER" if mode == "SAME_UPPER" else "")
+        pads = split_pads([f - d for f, d in zip(full, want, strict=True)], mode)
     else:
         pads = [0] * (2 * rank) if mode == "VALID" else n.ints("pads", [0] * (2 * rank))
     attrs = window(kernel, strides, pads, dilations)
@@ -293,7 +293,7 @@ class ConvTranspose(OpDef):
         assert x is not None and w is not None
         group, rank = attrs["group"], x.type.rank - 2
         if group < 1 or x.shape[1] != w.shape[0] or w.shape[0] % group:
-            raise ModelError(f"ConvTranspose of {x.type} with weights {w.type} in {group} groups: channels do not agree")
+            raise ModelError(f"ConvTranspose channels of {x.type}, weights {w.type} and {group} groups do not agree")
         channels = w.shape[1] * group
         if bias is not None and bias.shape != (channels,):
             raise ModelError(f"ConvTranspose bias has shape {list(bias.shape)}, the weights {w.type} need {[channels]}")
@@ -368,7 +368,9 @@ def _np_transposed(x: Array, w: Array, attrs: Attrs) -> Array:
     strides, dilations, pads = attrs["strides"], attrs["dilations"], attrs["pads"]
     full = [
         (d - 1) * s + extent(k, r) + o
-        for d, s, k, r, o in zip(x.shape[2:], strides, attrs["kernel_shape"], dilations, attrs["output_padding"])
+        for d, s, k, r, o in zip(
+            x.shape[2:], strides, attrs["kernel_shape"], dilations, attrs["output_padding"], strict=True
+        )
     ]
     # padding may be negative (a larger output asked for): leave room on both sides
     room = [max(0, -p) for p in pads]
@@ -379,7 +381,7 @@ def _np_transposed(x: Array, w: Array, attrs: Attrs) -> Array:
         part = np.einsum("ngc...,gco->ngo...", xg, wg[(slice(None), slice(None), slice(None), *tap)])
         where = [
             slice(t * r + room[a], t * r + room[a] + (d - 1) * s + 1, s)
-            for a, (t, r, d, s) in enumerate(zip(tap, dilations, x.shape[2:], strides))
+            for a, (t, r, d, s) in enumerate(zip(tap, dilations, x.shape[2:], strides, strict=True))
         ]
         y[(slice(None), slice(None), *where)] += part.reshape(x.shape[0], -1, *x.shape[2:])
     cut = [slice(pads[a] + room[a], f + room[a] - pads[rank + a]) for a, f in enumerate(full)]

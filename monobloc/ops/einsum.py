@@ -55,7 +55,8 @@ def parse(text: str, ranks: Sequence[int]) -> Equation:
         if t.count("...") > 1 or any(c not in LETTERS for c in t.replace("...", "")):
             raise ModelError(f"Einsum equation `{text}` has the malformed term `{t}`")
     free = [c for c in LETTERS if c not in text]
-    hidden = max((r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t), default=0)
+    dotted = [(t, r) for t, r in zip(terms, ranks, strict=True) if "..." in t]
+    hidden = max((r - len(t.replace("...", "")) for t, r in dotted), default=0)
     if hidden > len(free) or hidden < 0:
         raise ModelError(f"Einsum equation `{text}` does not fit inputs of ranks {list(ranks)}")
     dots = "".join(free[:hidden])

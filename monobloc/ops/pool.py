@@ -340,7 +340,7 @@ class MaxUnpool(OpDef):
         if n.input(2) is None:
             return [y]
         wanted = [int(d) for d in n.const(2, "output_shape")]
-        more = [w - d for w, d in zip(wanted, shape)]
+        more = [w - d for w, d in zip(wanted, shape, strict=False)]
         if len(wanted) != len(shape) or min(more) < 0:
             n.fail(f"grows to {shape}, which does not fit into the output_shape {wanted}")
         return [pad(b, y, [0] * len(shape), more, "constant", None)]
@@ -349,13 +349,14 @@ class MaxUnpool(OpDef):
         rank = len(spatial)
         kernel, strides = n.ints("kernel_shape", []), n.ints("strides", [1] * rank)
         pads = n.ints("pads", [0] * (2 * rank))
-        return [(d - 1) * s - pads[a] - pads[rank + a] + k for a, (d, s, k) in enumerate(zip(spatial, strides, kernel))]
+        grown = [(d - 1) * s + k for d, s, k in zip(spatial, strides, kernel, strict=True)]
+        return [g - pads[a] - pads[rank + a] for a, g in enumerate(grown)]
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         x, where = ins
         assert x is not None and where is not None
         if where.dtype is not I64 or where.shape != x.shape:
-            raise ModelError(f"MaxUnpool indices are {where.type}, must be i64 in the shape {list(x.shape)} of the input")
+            raise ModelError(f"MaxUnpool indices are {where.type}, must be i64{list(x.shape)} as the input")
         return [TensorType(x.dtype, tuple(attrs["shape"]))]
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:

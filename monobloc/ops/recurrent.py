@@ -226,9 +226,11 @@ class Recurrent(OpDef):
         return None, {}
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        def f(*s: int) -> Array:
+            return rng.standard_normal(s).astype(np.float32)
+
         def make(t: int, b: int, h: int, direction: str, what: str, **attrs: Any) -> Case:
             dirs = 2 if direction == "bidirectional" else 1
-            f = lambda *s: rng.standard_normal(s).astype(np.float32)
             extra, more = self.extra_case(rng, dirs, h) if what != "plain" else (None, {})
             lens = rng.integers(0, t + 1, b).astype(np.int32) if what == "lens" else None
             states = [f(dirs, b, h) if what != "plain" and k < self.states else None for k in range(2)]
@@ -266,7 +268,8 @@ class LstmLoop(Recurrent):
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         rt, p = ins[1], ins[5] if len(ins) > 5 else None
         if p is not None and rt is not None and p.shape != (rt.shape[0], 3 * rt.shape[1]):
-            raise ModelError(f"{self.name} peepholes have shape {list(p.shape)}, must be {[rt.shape[0], 3 * rt.shape[1]]}")
+            want = [rt.shape[0], 3 * rt.shape[1]]
+            raise ModelError(f"{self.name} peepholes have shape {list(p.shape)}, must be {want}")
         return super().infer(ins, attrs)
 
     def step(self, attrs: Attrs, d: int, x: Array, rt: Array, extra: Array | None, state: list[Array]) -> list[Array]:

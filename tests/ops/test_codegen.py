@@ -80,5 +80,9 @@ def test_compiled_is_the_reference(family: str, tmp_path: Path) -> None:
     out = tmp_path / "m.so"
     link_modules([Module(g, family, family)], out, "shared", Options(lto="none", cache=tmp_path / "cache"), None)
     got = CompiledModel(out).run(feeds)
-    bad = [f"{op.name} {c.name} {c.attrs} output {k}: {d}" for k, (op, c, y) in want.items() if (d := differs(op, got[k], y))]
+    bad = [
+        f"{op.name} {c.name} {c.attrs} output {k}: {d}"
+        for k, (op, c, y) in want.items()
+        if (d := differs(op, got[k], y))
+    ]
     assert not bad, "\n".join(bad)

@@ -32,12 +32,17 @@ def f32(*shape: int) -> Array:
 
 
 def one_node(
-    op: str, opset: int, inputs: Sequence[Array | None], attrs: dict[str, Any], outputs: int = 1, const: Sequence[int] = ()
+    op: str,
+    opset: int,
+    inputs: Sequence[Array | None],
+    attrs: dict[str, Any],
+    outputs: int = 1,
+    const: Sequence[int] = (),
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model of a single node; the inputs numbered in `const` are initializers."""
     names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
     outs = [f"y{k}" for k in range(outputs)]
-    present = [(k, n, np.asarray(x)) for k, (n, x) in enumerate(zip(names, inputs)) if x is not None]
+    present = [(k, n, np.asarray(x)) for k, (n, x) in enumerate(zip(names, inputs, strict=True)) if x is not None]
     infos = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for k, n, x in present
@@ -207,7 +212,14 @@ def test_conv_transpose(attrs: dict[str, Any]) -> None:
 # -- products -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (2, 3, 4, 5)), ((2, 3, 5, 4), (4,)), ((2, 1, 3, 4), (5, 4, 2))],
+    [
+        ((4,), (4,)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (2, 3, 4, 5)),
+        ((2, 3, 5, 4), (4,)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+    ],
 )
 def test_matmul_ranks(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     agree(*one_node("MatMul", 13, [f32(*a), f32(*b)], {}))
