@@ -129,9 +129,9 @@ def split_to_slices(n: Node, b: Builder) -> Sequence[Value] | None:
     axis %= max(x.type.rank, 1)
     out = []
     for v in n.outputs:
-        end = at + v.shape[axis]
-        out.append(b.one("Slice", x, starts=[at], ends=[end], axes=[axis], steps=[1]))
-        at = end
+        starts = [at if k == axis else 0 for k in range(x.type.rank)]
+        out.append(b.one("Slice", x, starts=starts, steps=[1] * x.type.rank, sizes=list(v.shape)))
+        at += v.shape[axis]
     return out
 
 

@@ -137,5 +137,5 @@ def interleave(b: Builder, y: Value, n: Node) -> Value:
     starts = n.attrs["pads"][:rank]
     ends = [p + d for p, d in zip(starts, out[2:])]
     if any(starts) or list(y.shape[2:]) != ends:
-        y = b.one("Slice", y, starts=list(starts), ends=ends, axes=list(range(2, 2 + rank)), steps=[1] * rank)
+        y = b.one("Slice", y, starts=[0, 0, *starts], steps=[1] * (2 + rank), sizes=[*y.shape[:2], *out[2:]])
     return y
