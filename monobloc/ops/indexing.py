@@ -39,7 +39,7 @@ def wrapped(at: Array, n: int | Array, op: str) -> Array:
 
 def checked(at: Fn, v: Value, n: int) -> Fn:
     """`at` as an index of an axis of size n: checked at run time unless it is constant and inside"""
-    if v.const is not None and v.type.size and 0 <= v.const.array.min() and v.const.array.max() < n:
+    if v.const is not None and v.type.size and v.const.array.min() >= 0 and v.const.array.max() < n:
         return lambda *i: cast(at(*i), DType.I64)
     return lambda *i: call("index", cast(at(*i), DType.I64), Num(n, DType.I64), dtype=DType.I64)
 
@@ -139,14 +139,14 @@ def wrap_const(b: Any, at: Value, n: int | Array, op: str) -> Value:
 
 def fits_elements(op: str, x: Value, at: Value, axis: int) -> None:
     """indices of one element each: same rank, and no larger than x but along `axis`"""
-    small = all(a <= d for k, (a, d) in enumerate(zip(at.shape, x.shape)) if k != axis)
+    small = all(a <= d for k, (a, d) in enumerate(zip(at.shape, x.shape, strict=False)) if k != axis)
     if at.type.rank != x.type.rank or not small or (at.type.size and not x.shape[axis]):
         raise ModelError(f"{op} along axis {axis} of shape {list(x.shape)} has indices of shape {list(at.shape)}")
 
 
 def element_index(at: Array, shape: Sequence[int], axis: int, op: str) -> tuple[Array, ...]:
     """full numpy index of what `at` names along `axis`"""
-    grid = list(np.indices(at.shape, sparse=True))
+    grid: list[Array] = list(np.indices(at.shape, sparse=True))
     grid[axis] = wrapped(at, shape[axis], op)
     return tuple(grid)
 
@@ -258,7 +258,7 @@ def _loops(shape: Sequence[int]) -> str:
 
 
 def _offset(strides: Sequence[int], names: Sequence[str]) -> str:
-    return " + ".join(f"{n} * {s}" for n, s in zip(names, strides)) or "0"
+    return " + ".join(f"{n} * {s}" for n, s in zip(names, strides, strict=True)) or "0"
 
 
 def _dense(shape: Sequence[int]) -> list[int]:
@@ -371,7 +371,7 @@ class ScatterND(OpDef):
             f"  k = (long)at[t * {width} + {j}]; k += k < 0 ? {d} : 0;\n"
             f"  if (k < 0 || k >= {d}) return MB_E_INDEX;\n"
             f"  base += k * {s};"
-            for j, (d, s) in enumerate(zip(x.shape[:width], _dense(x.shape)))
+            for j, (d, s) in enumerate(zip(x.shape[:width], _dense(x.shape)[:width], strict=True))
         )
         return f"""{_head(n, c)}for (long t = 0; t < {at.type.size // width}; t++) {{
   long k, base = 0;
@@ -405,7 +405,7 @@ class TensorScatter(OpDef):
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x, update, start = only(ins[0], self.name), only(ins[1], self.name), [*ins, None][2]
         axis = attrs["axis"]
-        rest = [a == d for k, (a, d) in enumerate(zip(update.shape, x.shape)) if k != axis]
+        rest = [a == d for k, (a, d) in enumerate(zip(update.shape, x.shape, strict=False)) if k != axis]
         if update.type.rank != x.type.rank or not all(rest) or update.shape[axis] > x.shape[axis] or not axis:
             raise ModelError(f"{self.name} of shape {list(x.shape)} along {axis} has an update {list(update.shape)}")
         if start is not None and start.shape != x.shape[:1]:

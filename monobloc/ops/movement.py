@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from monobloc.errors import ModelError
-from monobloc.ir.expr import Expr, Fn, all_of, bounds, call, cast, floormod, idx, lift, select
+from monobloc.ir.expr import Expr, Fn, all_of, bounds, call, cast, floormod, idx, lift, reduce, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
-from monobloc.ops.shape import axes_of, axis_of, ints_of, only, reshape, sizes
+from monobloc.ops.shape import axes_of, axis_of, flatten_index, ints_of, needed_ints, only, reshape, sizes
 
 Array = np.ndarray
 
@@ -75,17 +75,16 @@ class Slice(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        starts, ends = ints_of(n, "starts", 1, 10), ints_of(n, "ends", 2, 10)
+        starts, ends = needed_ints(n, "starts", 1, 10), needed_ints(n, "ends", 2, 10)
         axes, steps = ints_of(n, "axes", 3, 10), ints_of(n, "steps", 4, 10)
-        if starts is None or ends is None:
-            n.fail("needs starts and ends")
         axes = axes_of(axes if axes is not None else range(len(starts)), x.type.rank, "Slice")
         steps = steps if steps is not None else [1] * len(starts)
         if not len(starts) == len(ends) == len(axes) == len(steps):
             n.fail(f"has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
         if 0 in steps:
             n.fail(f"has a step of 0: {steps}")
-        at = {a: slice_range(*v, x.shape[a]) for a, *v in zip(axes, starts, ends, steps)}
+        given = zip(axes, starts, ends, steps, strict=True)
+        at = {a: slice_range(start, end, step, x.shape[a]) for a, start, end, step in given}
         return [slice_of(b, x, [at.get(k, (0, 1, d)) for k, d in enumerate(x.shape)])]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
@@ -160,6 +159,10 @@ class Split(OpDef):
 
 
 # -- joining ----------------------------------------------------------------------------------------------
+def _without(shape: Sequence[int], axis: int) -> list[int]:
+    return [d for k, d in enumerate(shape) if k != axis]
+
+
 class Concat(OpDef):
     """The inputs one after the other along `axis`"""
 
@@ -178,11 +181,9 @@ class Concat(OpDef):
         for v in vs[1:]:
             if v.dtype is not first.dtype:
                 raise ModelError(f"Concat needs inputs of one type, got {first.dtype.value} and {v.dtype.value}")
-            same = [d for k, d in enumerate(v.shape) if k != axis] == [d for k, d in enumerate(first.shape) if k != axis]
-            if v.type.rank != first.type.rank or not same:
-                raise ModelError(
-                    f"Concat along axis {axis} of shapes {list(first.shape)} and {list(v.shape)}, which differ elsewhere"
-                )
+            if v.type.rank != first.type.rank or _without(v.shape, axis) != _without(first.shape, axis):
+                shapes = f"{list(first.shape)} and {list(v.shape)}"
+                raise ModelError(f"Concat along axis {axis} of shapes {shapes}, which differ elsewhere")
         total = sum(v.shape[axis] for v in vs)
         return [TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))]
 
@@ -225,20 +226,20 @@ class Pad(OpDef):
         x, mode = n.inputs[0], n.attrs.get("mode", "constant")
         if mode not in ("constant", "reflect", "edge", "wrap"):
             n.fail(f"has the unknown mode {mode!r}")
-        pads = ints_of(n, "pads", 1, 11)
-        if pads is None:
-            n.fail("needs pads")
+        pads = needed_ints(n, "pads", 1, 11)
         rank = x.type.rank
         axes = range(rank) if n.input(3) is None else axes_of(n.const(3, "axes").ravel(), rank, "Pad")
         if len(pads) != 2 * len(axes):
             n.fail(f"has {len(pads)} pads for {len(axes)} axes")
         low, high = [0] * rank, [0] * rank
-        for a, p, q in zip(axes, pads, pads[len(axes) :]):
+        for a, p, q in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
             low[a], high[a] = p, q
-        cut = [(max(-p, 0), 1, max(d - max(-p, 0) - max(-q, 0), 0)) for d, p, q in zip(x.shape, low, high)]
-        for d, p, q in zip(x.shape, low, high):
+        cut = []
+        for d, p, q in zip(x.shape, low, high, strict=True):
             if d + p + q < 0:
                 n.fail(f"takes {-p} and {-q} elements off an axis of size {d}")
+            first = max(-p, 0)
+            cut.append((first, 1, max(d - first - max(-q, 0), 0)))
         return [pad(b, slice_of(b, x, cut), low, high, mode, self._value(b, n))]
 
     def _value(self, b: Any, n: Any) -> Value | None:
@@ -253,20 +254,22 @@ class Pad(OpDef):
         rank = x.type.rank
         if len(pads) != 2 * rank or min(pads, default=0) < 0:
             raise ModelError(f"Pad of a tensor of rank {rank} has the pads {list(pads)}")
-        for d, p, q in zip(x.shape, pads, pads[rank:]):
+        for d, p, q in zip(x.shape, pads[:rank], pads[rank:], strict=True):
             if d == 0 and p + q and attrs["mode"] != "constant":
                 raise ModelError(f"Pad with mode {attrs['mode']} of an axis of size 0")
         if len(ins) > 1 and ins[1] is not None and ins[1].dtype is not x.dtype:
             raise ModelError(f"Pad of {x.dtype.value} with a value of {ins[1].dtype.value}")
-        return [TensorType(x.dtype, tuple(d + p + q for d, p, q in zip(x.shape, pads, pads[rank:])))]
+        return [
+            TensorType(x.dtype, tuple(d + p + q for d, p, q in zip(x.shape, pads[:rank], pads[rank:], strict=True)))
+        ]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x, value = [*xs, None][:2]
         assert x is not None
         pads, mode = attrs["pads"], attrs["mode"]
-        width = list(zip(pads[: x.ndim], pads[x.ndim :]))
+        width = list(zip(pads[: x.ndim], pads[x.ndim :], strict=True))
         if mode == "constant":
-            return np.pad(x, width, constant_values=0 if value is None else value.reshape(()))  # type: ignore
+            return np.pad(x, width, constant_values=0 if value is None else value.reshape(()))
         return np.pad(x, width, mode=mode)
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
@@ -275,14 +278,14 @@ class Pad(OpDef):
         shape, low, mode, dtype = n.used[0].shape, n.attrs["pads"], n.attrs["mode"], n.outputs[0].dtype
 
         def at(*i: Expr) -> Expr:
-            src = [k - p for k, p in zip(i, low)]
+            src = [k - p for k, p in zip(i, low[: len(i)], strict=True)]
             if mode != "constant":
                 return x(*[_fold(mode, s, d) for s, d in zip(src, shape, strict=True)])
             fill = lift(0, dtype) if value is None else value()
             if 0 in shape:
                 return fill
             inside = all_of(c for s, d in zip(src, shape, strict=True) for c in (s.ge(0), s.lt(d)))
-            return select(inside, x(*[clamp(s, d) for s, d in zip(src, shape)]), fill)
+            return select(inside, x(*[clamp(s, d) for s, d in zip(src, shape, strict=True)]), fill)
 
         return at
 
@@ -290,12 +293,12 @@ class Pad(OpDef):
         x = rng.standard_normal((2, 3, 4)).astype(np.float32)
         pads = [0, 1, 2, 0, 2, 1]
         yield Case((x,), {"pads": pads, "mode": "constant"}, "zero")
-        yield Case((x, np.float32(np.nan)), {"pads": pads, "mode": "constant"}, "value")
+        yield Case((x, np.array(np.nan, np.float32)), {"pads": pads, "mode": "constant"}, "value")
         for mode in ("reflect", "edge", "wrap"):
             yield Case((x,), {"pads": pads, "mode": mode}, mode)
             yield Case((x,), {"pads": [3, 0, 9, 4, 7, 6], "mode": mode}, mode + "_far")
         yield Case((x[:, :0],), {"pads": pads, "mode": "constant"}, "empty")
-        yield Case((x.astype(np.int64), np.int64(7)), {"pads": pads, "mode": "constant"}, "int")
+        yield Case((x.astype(np.int64), np.array(7)), {"pads": pads, "mode": "constant"}, "int")
 
 
 def _fold(mode: str, s: Expr, n: int) -> Expr:
@@ -373,7 +376,8 @@ class Trilu(OpDef):
         return [x.type]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return (np.triu if attrs["upper"] else np.tril)(xs[0], attrs["k"])  # type: ignore[operator]
+        assert xs[0] is not None
+        return (np.triu if attrs["upper"] else np.tril)(xs[0], attrs["k"])
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
         x, k, upper, zero = xs[0], n.attrs["k"], n.attrs["upper"], lift(0, n.outputs[0].dtype)
@@ -413,7 +417,7 @@ class ReverseSequence(OpDef):
         x, lens = xs
         assert x is not None and lens is not None
         y = np.moveaxis(x.copy(), [attrs["batch_axis"], attrs["time_axis"]], [0, 1])
-        for row, k in zip(y, lens):
+        for row, k in zip(y, lens, strict=True):
             row[:k] = row[:k][::-1].copy()
         return np.moveaxis(y, [0, 1], [attrs["batch_axis"], attrs["time_axis"]])
 
@@ -467,9 +471,9 @@ class Col2Im(OpDef):
         out = np.zeros((*cols.shape[:2], *image), wide)
         for k in np.ndindex(*block):
             for p in np.ndindex(*positions):
-                geometry = zip(p, k, attrs["strides"], attrs["dilations"], low)
+                geometry = zip(p, k, attrs["strides"], attrs["dilations"], low, strict=True)
                 at = tuple(pi * s + ki * d - lo for pi, ki, s, d, lo in geometry)
-                if all(0 <= a < size for a, size in zip(at, image)):
+                if all(0 <= a < size for a, size in zip(at, image, strict=True)):
                     out[(..., *at)] += cols[(slice(None), slice(None), *k, *p)].astype(wide)
         return out.astype(x.dtype)
 
@@ -477,19 +481,17 @@ class Col2Im(OpDef):
         x, a, positions, dtype = xs[0], n.attrs, _positions(n.attrs), n.outputs[0].dtype
         assert x is not None
         work = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
-        from monobloc.ir.expr import reduce
-        from monobloc.ops.shape import flatten_index
 
         def at(*i: Expr) -> Expr:
             def shifted(k: Sequence[Expr]) -> list[Expr]:
-                return [v + p - kk * d for v, p, kk, d in zip(i[2:], a["pads"], k, a["dilations"])]
+                return [v + p - j * d for v, p, j, d in zip(i[2:], a["pads"][: len(k)], k, a["dilations"], strict=True)]
 
             def guard(*k: Expr) -> Expr:
                 spans = zip(shifted(k), a["strides"], positions, strict=True)
                 return all_of(c for y, s, m in spans for c in (floormod(y, s).eq(0), y.ge(0), y.lt(s * m)))
 
             def body(*k: Expr) -> Expr:
-                column = [clamp(y // s, m) for y, s, m in zip(shifted(k), a["strides"], positions)]
+                column = [clamp(y // s, m) for y, s, m in zip(shifted(k), a["strides"], positions, strict=True)]
                 row = flatten_index([1, *a["block"]], [i[1], *k])
                 return cast(x(i[0], row, flatten_index(positions, column)), work)
 

@@ -141,6 +141,7 @@ class TopK(OpDef):
         values = c.ptr(n.outputs[0])
         at = c.ptr(n.outputs[1]) if len(n.outputs) > 1 else c.scratch(8 * n.outputs[0].type.size)
         t, worse = x.dtype.c, _worse(x.dtype, bool(n.attrs["largest"]))
+        left, right = ((f"v[{p} * {inner}]", f"w[{p} * {inner}]") for p in ("q", "(q + 1)"))
         return f"""\
 if (tid != 0) return MB_OK;
 const {t} *x = {c.ptr(x)};
@@ -176,8 +177,8 @@ for (long i = 0; i < {inner}; i++) {{
       v[n * {inner}] = v[0], w[n * {inner}] = w[0];
     }}
     for (long q = 1; q < n; q = 2 * p + 1) {{
-      if (q + 1 < n && ({worse(f"v[(q + 1) * {inner}]", f"w[(q + 1) * {inner}]", f"v[q * {inner}]", f"w[q * {inner}]")})) q++;
-      if (!({worse(f"v[q * {inner}]", f"w[q * {inner}]", "a", "b")})) break;
+      if (q + 1 < n && ({worse(*right, *left)})) q++;
+      if (!({worse(*left, "a", "b")})) break;
       v[p * {inner}] = v[q * {inner}], w[p * {inner}] = w[q * {inner}], p = q;
     }}
     v[p * {inner}] = a, w[p * {inner}] = b;

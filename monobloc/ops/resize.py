@@ -60,7 +60,7 @@ class Rule:
 # -- tables -----------------------------------------------------------------------------------------------
 def source_coordinates(r: Rule, dtype: type = np.float64) -> Array:
     """Where each output position lies on the input axis."""
-    x = np.arange(r.n_out, dtype=dtype)
+    x: Array = np.arange(r.n_out, dtype=dtype)
     scale, half = dtype(r.scale), dtype(0.5)
     if r.coordinates == "asymmetric":
         return x / scale
@@ -87,11 +87,11 @@ def nearest_table(r: Rule) -> Array:
     half = np.float32(0.5)
     kind = ("ceil" if r.scale < 1 else "floor") if r.nearest == "simple" else r.nearest
     at = {
-        "floor": lambda: np.floor(x),
-        "ceil": lambda: np.ceil(x),
-        "round_prefer_floor": lambda: np.ceil(x - half),
-        "round_prefer_ceil": lambda: np.floor(x + half),
-    }[kind]()
+        "floor": np.floor(x),
+        "ceil": np.ceil(x),
+        "round_prefer_floor": np.ceil(x - half),
+        "round_prefer_ceil": np.floor(x + half),
+    }[kind]
     return np.clip(at, 0, r.n_in - 1).astype(np.int32)
 
 
@@ -111,10 +111,7 @@ def weight_table(r: Rule) -> tuple[Array, Array]:
     first = math.floor(-reach / shrink) + 1
     steps = np.arange(first, 2 - first)
     offset = steps[None, :] - (x - left)[:, None]
-    if r.mode == "linear":
-        w = np.clip(1 - np.abs(offset * shrink), 0, 1)
-    else:
-        w = _cubic(offset * shrink, r.cubic_a)
+    w = np.clip(1 - np.abs(offset * shrink), 0, 1) if r.mode == "linear" else _cubic(offset * shrink, r.cubic_a)
     at = (left[:, None] + steps[None, :]).astype(np.int64)
     if r.exclude_outside:
         w = np.where((at < 0) | (at >= r.n_in), 0.0, w)
@@ -226,7 +223,7 @@ class Resize(OpDef):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         x = rng.standard_normal((1, 2, 5, 4)).astype(np.float32)
         for name, kw in _CASES.items():
-            rules = [Rule(n, out, scale=out / n, **kw) for n, out in zip(x.shape[2:], (7, 12))]  # type: ignore[arg-type]
+            rules = [Rule(n, out, scale=out / n, **kw) for n, out in zip(x.shape[2:], (7, 12), strict=True)]
             yield _case(x, rules, name)
         yield _case(x, [Rule(5, 10, 2.0, "nearest", "asymmetric", "floor")] * 1, "double")
         yield _case(x, [Rule(5, 3, 0.6, "cubic", "half_pixel", antialias=True)], "antialias")
@@ -254,9 +251,10 @@ def _case(x: Array, rules: Sequence[Rule], name: str) -> Case:
 
 def _per_axis(attrs: dict[str, Any], xs: Sequence[Any]) -> list[tuple[int, int, Any, Any, Any]]:
     """(axis, size, rule, positions, weights) of each axis"""
-    rest = [*xs[1:], *[None] * (2 * len(attrs["axes"]))]
+    count = len(attrs["axes"])
+    rest = [*xs[1:], *[None] * (2 * count)][: 2 * count]
     at, w = rest[0::2], rest[1::2]
-    return list(zip(attrs["axes"], attrs["sizes"], attrs["rules"], at, w))
+    return list(zip(attrs["axes"], attrs["sizes"], attrs["rules"], at, w, strict=True))
 
 
 @dataclass(frozen=True)
@@ -344,7 +342,7 @@ def read_rules(n: Any) -> list[Rule]:
         "antialias": bool(a.get("antialias", 0)) and mode != "nearest",
     }
     out = [Rule(d, d, 1.0, mode, "half_pixel") for d in x.shape]
-    for axis, size, scale in zip(axes, sizes, scales):
+    for axis, size, scale in zip(axes, sizes, scales, strict=True):
         r = Rule(x.shape[axis], size, scale, roi=rois[axis], **common)
         whole = coordinates == "tf_crop_and_resize" and size == x.shape[axis] and r.roi == (0.0, 1.0)
         out[axis] = out[axis] if whole else r
@@ -366,14 +364,14 @@ def _targets(n: Any, old: bool, axes: Sequence[int]) -> tuple[list[int], list[fl
         n.fail("needs scales or sizes")
     if len(scales) != len(dims) or not (np.isfinite(scales) & (scales > 0)).all():
         n.fail(f"has the scales {scales.tolist()} for {len(dims)} axes")
-    sizes = [int(np.floor(np.float32(d) * s)) for d, s in zip(dims, scales)]
+    sizes = [int(np.floor(np.float32(d) * s)) for d, s in zip(dims, scales, strict=True)]
     return sizes, [float(s) for s in scales]
 
 
 def _from_sizes(n: Any, sizes: list[int], dims: Sequence[int]) -> tuple[list[int], list[float]]:
     if len(sizes) != len(dims) or min(sizes, default=0) < 0:
         n.fail(f"has the sizes {sizes} for {len(dims)} axes")
-    scales = [s / d if d else 1.0 for s, d in zip(sizes, dims)]
+    scales = [s / d if d else 1.0 for s, d in zip(sizes, dims, strict=True)]
     policy = n.attrs.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return sizes, scales

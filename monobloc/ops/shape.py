@@ -160,11 +160,10 @@ class Range(OpDef):
         start, limit, delta = (np.asarray(n.const(i, w)).reshape(()) for i, w in enumerate(names))
         if delta == 0:
             n.fail("has a delta of 0")
-        span = (
-            limit.astype(np.float64) - start.astype(np.float64) if start.dtype.kind == "f" else int(limit) - int(start)
-        )
-        step = float(delta) if start.dtype.kind == "f" else int(delta)
-        count = max(math.ceil(span / step) if isinstance(step, float) else -(-span // step), 0)
+        if start.dtype.kind in "iu":
+            count = max(-((int(start) - int(limit)) // int(delta)), 0)
+        else:
+            count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
         if count > 1 << 28:
             n.fail(f"has {count} elements, from {start} to {limit} by {delta}")
         return [b.const((start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype))]
@@ -186,7 +185,8 @@ class EyeLike(OpDef):
         return [TensorType(attrs["dtype"], tuple(attrs["shape"]))]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return np.eye(*attrs["shape"], k=attrs["k"]).astype(attrs["dtype"].numpy)
+        rows, columns = attrs["shape"]
+        return np.eye(rows, columns, k=attrs["k"]).astype(attrs["dtype"].numpy)
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
         k, t = n.attrs["k"], n.attrs["dtype"]
@@ -295,9 +295,7 @@ class Unsqueeze(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        axes = ints_of(n, "axes", 1, 13)
-        if axes is None:
-            n.fail("needs axes")
+        axes = needed_ints(n, "axes", 1, 13)
         rank = x.type.rank + len(axes)
         axes = axes_of(axes, rank, "Unsqueeze")
         old = iter(x.shape)
@@ -309,6 +307,15 @@ def ints_of(n: Any, attr: str, at: int, since: int) -> list[int] | None:
     if n.opset < since:
         return None if attr not in n.attrs else [int(v) for v in n.attrs[attr]]
     return None if n.input(at) is None else [int(v) for v in np.asarray(n.const(at, attr)).ravel()]
+
+
+def needed_ints(n: Any, attr: str, at: int, since: int) -> list[int]:
+    """ints_of, which must be there"""
+    out = ints_of(n, attr, at, since)
+    if out is None:
+        n.fail(f"needs {attr}")
+        raise AssertionError
+    return out
 
 
 def sizes(n: Any, values: Array, what: str) -> list[int]:
@@ -363,7 +370,7 @@ class Tile(OpDef):
         x, repeats = only(ins[0], "Tile"), attrs["repeats"]
         if len(repeats) != x.type.rank:
             raise ModelError(f"Tile of a tensor of rank {x.type.rank} has {len(repeats)} repeats")
-        return [TensorType(x.dtype, tuple(d * r for d, r in zip(x.shape, repeats)))]
+        return [TensorType(x.dtype, tuple(d * r for d, r in zip(x.shape, repeats, strict=True)))]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         return np.tile(xs[0], attrs["repeats"])  # type: ignore[arg-type]
@@ -423,7 +430,7 @@ class OneHot(OpDef):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         at = np.array([[1, -1, 3], [-4, 7, 0]])
-        values = np.float32([0.5, 2])
+        values = np.array([0.5, 2], np.float32)
         for axis in (0, 1, 2):
             yield Case((at, values), {"axis": axis, "depth": 4}, f"axis{axis}")
         yield Case((at[0].astype(np.float32), np.array([0, 9], np.int32)), {"axis": 1, "depth": 5}, "float_index")

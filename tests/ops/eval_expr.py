@@ -134,7 +134,7 @@ class Evaluator:
         data = self.tensors[e.source]
         assert len(e.index) == data.ndim, f"{e.source} read with {len(e.index)} indices"
         at = [self(i) for i in e.index]
-        for k, (i, n) in enumerate(zip(at, data.shape)):
+        for k, (i, n) in enumerate(zip(at, data.shape, strict=True)):
             assert i.dtype == np.int64, f"{e.source}: index of {i.dtype}"
             if i.size:
                 assert i.min() >= 0 and i.max() < n, f"{e.source} read at {i.min()}..{i.max()} of {n} on axis {k}"
@@ -145,7 +145,7 @@ class Evaluator:
         total = math.prod(extents)
         grid = np.indices(extents).reshape(len(extents), total)
         env = {v: np.repeat(x, total) for v, x in self.env.items()}
-        env |= {v: np.tile(g, self.count) for v, g in zip(e.vars, grid)}
+        env |= {v: np.tile(g, self.count) for v, g in zip(e.vars, grid, strict=True)}
         keep = np.ones(self.count * total, bool)
         if e.guard is not None:
             keep = Evaluator(self.tensors, self.count * total, env)(e.guard).astype(bool)
@@ -170,7 +170,7 @@ def eval_fn(f: Fn, shape: tuple[int, ...], tensors: dict[Value, Array], at: Arra
     flat = np.arange(count) if at is None else at
     variables = [Var(f"i{k}", n) if n != 1 else Num(0, DType.I64) for k, n in enumerate(shape)]
     index = np.unravel_index(flat, shape) if shape and count else [flat] * len(shape)
-    env = {v: i.astype(np.int64) for v, i in zip(variables, index) if isinstance(v, Var)}
+    env = {v: i.astype(np.int64) for v, i in zip(variables, index, strict=True) if isinstance(v, Var)}
     e = f(*variables)
     out = Evaluator(tensors, flat.size, env)(e).astype(e.dtype.numpy, copy=False)
     return out.reshape(shape) if at is None else out
@@ -180,7 +180,7 @@ def eval_node(n: Node, tensors: dict[Value, Array], limit: int = 4096) -> list[t
     """(flat positions, elements there) per output of a node with an expression"""
     fns = opdef(n).expr(n, *[None if v is None else load_fn(v) for v in n.inputs])
     out = []
-    for f, v in zip(fns if isinstance(fns, list) else [fns], n.outputs):
+    for f, v in zip(fns if isinstance(fns, list) else [fns], n.outputs, strict=True):
         count = v.type.size
         step = max(count // limit, 1)
         at = np.arange(0, count, step)

@@ -109,11 +109,11 @@ def check_expressions(g: Graph, feeds: dict[str, np.ndarray]) -> None:
     for n in g.nodes:
         ys = run_node(n, env)
         if opdef(n).has_expr and sum(v.type.size for v in n.used) <= EXPR_LIMIT:
-            for (at, got), y in zip(eval_node(n, env, limit=256), ys):
+            for (at, got), y in zip(eval_node(n, env, limit=256), ys, strict=True):
                 loose = y.dtype.itemsize == 2
                 tol = {"rtol": 1e-2, "atol": 1e-2} if loose else {"rtol": 1e-4, "atol": 1e-4}
                 np.testing.assert_allclose(got.astype(np.float64), y.ravel()[at].astype(np.float64), **tol)
-        env |= dict(zip(n.outputs, ys))
+        env |= dict(zip(n.outputs, ys, strict=True))
 
 
 def run(t: Any) -> bool:

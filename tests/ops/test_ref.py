@@ -1,8 +1,8 @@
 """Every operator agrees with itself, and with ONNX where ONNX has it in the same form.
 
-    infer  == the shapes and types of ref
-    expr   == ref, evaluated without a compiler
-    ref    == onnx.reference or onnxruntime, for operators whose attributes are ONNX's own
+infer  == the shapes and types of ref
+expr   == ref, evaluated without a compiler
+ref    == onnx.reference or onnxruntime, for operators whose attributes are ONNX's own
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from eval_expr import eval_node
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, registry
-
-from eval_expr import eval_node
 
 SEED, OPSET = 20240, 23
 print(f"seed {SEED}")
@@ -86,7 +85,7 @@ def test_infer_is_what_ref_gives(op: OpDef, case: Case) -> None:
 def test_expr_is_ref(op: OpDef, case: Case) -> None:
     n, data = node_of(op, case)
     want = reference(op, case, len(n.outputs))
-    for (at, got), y, v in zip(eval_node(n, data), want, n.outputs):
+    for (at, got), y, v in zip(eval_node(n, data), want, n.outputs, strict=True):
         assert DType.of(got.dtype) is v.dtype
         assert_close(op, got, y.ravel()[at])
 
