@@ -20,7 +20,7 @@ from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
 from monobloc.passes.contraction import Contraction
-from monobloc.passes.select import conv_descriptor, conv_geometry
+from monobloc.passes.select import conv_descriptor, conv_geometry, conv_nchw_descriptor
 from monobloc.targets import Target
 
 
@@ -46,7 +46,7 @@ def contraction_text(c: Contraction, name: str, t: Target, at: Places) -> Kernel
     kernel = c.node.attrs["kernel"]
     if kernel == "gemm":
         return _gemm(c, name, t, at)
-    return (_dwconv if kernel == "dwconv" else _conv)(c, name, t, at)
+    return {"dwconv": _dwconv, "conv_nchw": _conv_nchw, "conv": _conv}[kernel](c, name, t, at)
 
 
 # -- epilogue -----------------------------------------------------------------------------------------
@@ -89,8 +89,10 @@ def _conv(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
     desc = conv_descriptor(c, t, xs[3], x_strides=xs, y_strides=ys[:3], plain=not c.node.attrs["packed"])
     assert not desc["copy"] or c.node.attrs["scratch"] >= tiles.conv_scratch(desc), c.node
     call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, 0, {at.scratch}, tid, nt);"
+    epilogue = _epilogue(c, name, _conv_axes(c), at)
+    desc["epi_loop"] = _is_long(epilogue)
     return KernelText(
-        [f"static const mb_conv {name}_d = {tiles.c_initializer(desc)};", *_epilogue(c, name, _conv_axes(c), at),
+        [f"static const mb_conv {name}_d = {tiles.c_initializer(desc)};", *epilogue,
          f"MB_CONV({name}_k, {name}_d, {name}_epi)"],
         [call],
     )
@@ -103,11 +105,43 @@ def _dwconv(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
                              strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
                              x_strides=xs[:3], y_strides=ys[:3])
     call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, tid, nt);"
+    epilogue = _epilogue(c, name, _conv_axes(c), at)
+    desc["epi_loop"] = _is_long(epilogue)
     return KernelText(
-        [f"static const mb_dwconv {name}_d = {tiles.c_initializer(desc)};", *_epilogue(c, name, _conv_axes(c), at),
+        [f"static const mb_dwconv {name}_d = {tiles.c_initializer(desc)};", *epilogue,
          f"MB_DWCONV({name}_k, {name}_d, {name}_epi)"],
         [call],
     )
+
+
+def _conv_nchw(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
+    """Vectors lie along a row of pixels: so do the epilogue's."""
+    two = c.x.type.rank == 4
+    xn, xr, xp, xc = _spatial(at.storage_of(c.x), two)
+    yn, yr, _, yc = _spatial(at.storage_of(c.out), two)
+    desc = conv_nchw_descriptor(c, t, x_strides=(xn, xc, xr, xp), y_strides=(yn, yc, yr))
+    assert c.node.attrs["scratch"] >= tiles.conv_nchw_scratch(desc, t.f32_lanes), c.node
+    index = index_axes(c.out.shape)
+    texts = ("ix.b", "ix.n", "ix.i", "ix.j") if two else ("ix.b", "ix.n", "ix.j")
+    text = {v: x for v, x in zip(index, texts) if isinstance(v, Var)}
+    lane = index[-1] if isinstance(index[-1], Var) else None
+    axes = Axes(index, text, lane, lane_text="ix.j")
+    epilogue = _epilogue(c, name, axes, at)
+    desc["epi_loop"] = _is_long(epilogue)
+    call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, {at.scratch}, tid, nt);"
+    return KernelText(
+        [f"static const mb_conv_nchw {name}_d = {tiles.c_initializer(desc)};", *epilogue,
+         f"MB_CONV_NCHW({name}_k, {name}_d, {name}_epi)"],
+        [call],
+    )
+
+
+LONG_CALLS = ("mb_exp", "mb_tanh", "mb_sigmoid", "mb_erf", "mb_gelu", "mb_silu", "mb_mish", "mb_softplus", "mb_log")
+
+
+def _is_long(epilogue: list[str]) -> int:
+    """Whether an epilogue is so long that it should be in the code once, in a loop."""
+    return int(any(call in line for line in epilogue for call in LONG_CALLS))
 
 
 def _ptr(v: Value, at: Places) -> str:
@@ -175,15 +209,27 @@ def _gemm(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
         b=None if c.node.attrs["packed"] else (w.strides[-2] if k > 1 else n, 1),
         b_batch=inner.w, c=(inner.out, rows.out), caches=tiles.Caches(t.l1_bytes, t.l2_bytes),
     )
+    if c.node.attrs["packed"]:
+        desc = _as_packed(desc, dict(c.node.attrs["tiles"])["nv"], rows.extent, t)
     axes = _matmul_axes(c, rows.extent, inner.extent, bool(joint))
     return _with_outer_loops(c, name, at, desc, batch, axes)
+
+
+def _as_packed(desc: dict[str, int], nv: int, rows: int, t: Target) -> dict[str, int]:
+    """The same product in tiles of the width the weights were packed for."""
+    if desc["nv"] == nv:
+        return desc
+    mr1, n1, mr2, n2 = tiles.cover(rows, tiles.max_mr(nv, t.f32_lanes, t.vector_registers))
+    nr = nv * t.f32_lanes
+    return desc | {"nv": nv, "mr1": mr1, "n1": n1, "mr2": mr2, "n2": n2, "rb": min(desc["rb"], n1 + n2),
+                   "b_panel": desc["k"] * nr, "b_row": nr, "ku": 0, "pf": tiles.PF_NONE}
 
 
 def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:
     """Logical axes from the flat position: ix.b and ix.j together count (outer loops, batch, rows)."""
     shape = c.out.shape
     at = index_axes(shape)
-    channel = at[-1] if isinstance(at[-1], Var) else None
+    lane = at[-1] if isinstance(at[-1], Var) else None
     leading = [v for v in at[:-1] if isinstance(v, Var)]
     # which leading axes the row counter covers
     in_rows: list[Var] = []
@@ -210,7 +256,7 @@ def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:
         size *= v.extent
         if size == inner and base == "ix.b":
             step = 1
-    return Axes(at, text, channel, tuple(in_rows))
+    return Axes(at, text, lane, tuple(in_rows))
 
 
 def _with_outer_loops(
@@ -218,6 +264,7 @@ def _with_outer_loops(
 ) -> KernelText:
     """The kernel has one batch axis; further ones are loops round the call."""
     epilogue = _epilogue(c, name, axes, at)
+    desc["epi_loop"] = _is_long(epilogue)
     x, w, y = _ptr(c.x, at), _weights(c, at), _ptr(c.out, at)
     definitions = [f"static const mb_gemm {name}_d = {tiles.c_initializer(desc)};"]
     if not outer:

@@ -1,7 +1,8 @@
 """Epilogues: the elementwise tail of a contraction as one expression on the accumulators.
 
 The text is the same for whole vectors and for single elements; `mb_*` functions are overloaded. An
-operand is loaded along the channels: a vector where its stride there is 1, a broadcast where it is 0.
+operand is loaded along the lanes (channels, or pixels of a row): a vector where its stride there is 1,
+a broadcast where it is 0.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class Axes:
 
     vars: tuple[Expr, ...]
     text: dict[Var, str]
-    channel: Var | None
+    lane: Var | None  # the axis along which vectors lie
     rows: tuple[Var, ...] = ()  # axes that `ix.j` counts together, outermost first
+    lane_text: str = "ix.n"
 
 
 def epilogue_expr(body: Graph | None, at: tuple[Expr, ...], outer: dict[Value, Value]) -> Expr:
@@ -88,12 +90,13 @@ class _Printer:
 
     def _load(self, e: Load) -> str:
         terms, const = linear(self.storage_of(e.source).address(e.index))
-        step = terms.pop(self.axes.channel, 0) if self.axes.channel is not None else 0
+        step = terms.pop(self.axes.lane, 0) if self.axes.lane is not None else 0
         address = self._address(terms, const)
         pointer = self.pointer_of(e.source)
         if step == 0:
             return f"mb_splat(acc, {pointer}[{address}])"
-        address = f"{address} + ix.n" if step == 1 else f"{address} + ix.n * {step}"
+        lane = self.axes.lane_text
+        address = f"{address} + {lane}" if step == 1 else f"{address} + {lane} * {step}"
         address = address.removeprefix("0 + ")
         if step == 1:
             return f"mb_ld(acc, {pointer} + {address})"

@@ -258,7 +258,7 @@ def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
     if v is not c.x:
         return s.strides[1] == 1 or v.shape[1] == 1
     if family(c, ctx.target) == "nchw":
-        return s.strides[-1] == 1
+        return bool(c.node.attrs["scratch"])  # its copy takes any strides
     return s.strides[1] == 1 or v.shape[1] == 1 or c.root.attrs.get("group", 1) == 1
 
 

@@ -23,7 +23,7 @@ from monobloc.targets import Target
 NODES_PER_PART = 48
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives
 
-HEADERS = ("base", "math", "scalar", "gemm", "conv", "dwconv", "recurrent", "abi", "hal")
+HEADERS = ("base", "math", "scalar", "gemm", "conv", "conv_nchw", "dwconv", "recurrent", "abi", "hal")
 
 
 @dataclass(frozen=True)

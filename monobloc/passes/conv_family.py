@@ -10,16 +10,13 @@ from __future__ import annotations
 from monobloc.passes.contraction import Contraction
 from monobloc.targets import Target
 
-NCHW_KERNEL = False  # until csrc/include/mb/conv_nchw.h is there
-
-
 def family(c: Contraction, target: Target) -> str:
     """The family of a Conv group."""
     channels, group = c.x.shape[1], c.root.attrs.get("group", 1)
     out_channels = c.out.shape[1]
     if group > 1 and group == channels and out_channels == channels:
         return "dw"
-    if NCHW_KERNEL and group == 1 and out_channels < target.lanes and c.out.shape[-1] >= 2 * target.lanes:
+    if group == 1 and out_channels < target.f32_lanes and 2 * c.out.shape[-1] >= target.f32_lanes:
         return "nchw"
     return "nhwc"
 
@@ -29,7 +26,7 @@ def input_layouts(c: Contraction, target: Target) -> list[tuple[int, ...] | None
     last = (0, *range(2, c.x.type.rank), 1)
     kind = family(c, target)
     if kind == "nchw":
-        return [None]
+        return [None, last]  # its copy into scratch transposes on the way
     if kind == "nhwc" and c.root.attrs.get("group", 1) == 1:
         return [last, None]  # its copy into scratch transposes on the way
     return [last]

@@ -95,6 +95,13 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
         set_kernel(c.node, "dwconv", {k: desc[k] for k in keys}, 0)
         pack(g, c, "dw", packed, lambda w: packing.pack_dwconv_w(_four(w)), permutes=True)
         return
+    if kind == "nchw":
+        two = c.x.type.rank == 4
+        xs = c.x.type.strides
+        desc = conv_nchw_descriptor(c, t, x_strides=(xs[0], xs[1], xs[2] if two else 0, xs[-1]))
+        set_kernel(c.node, "conv_nchw", {k: desc[k] for k in ("nv", "oc1", "oc2", "bh")},
+                   tiles.conv_nchw_scratch(desc | {"copy": 1}, t.f32_lanes))
+        return
     plain = ctx.stage == "object"
     desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain)
     set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
@@ -125,6 +132,14 @@ def conv_descriptor(c: Contraction, t: Target, channel_stride: int, **strides: A
     return tiles.conv_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                            groups=geo["groups"], strides=geo["strides"], dilations=geo["dilations"],
                            pads=geo["pads"], caches=caches(t), **strides)
+
+
+def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
+    """`mb_conv_nchw` of a group; weights stay as they are in the model."""
+    geo = conv_geometry(c)
+    return tiles.conv_nchw_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
+                                strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
+                                caches=caches(t), **strides)
 
 
 # -- both ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Machines as data: one file per machine, found by listing this folder.
 
 A target file defines `TARGET`, the baseline as a frozen `Target`, and may define `CPUS`, the levels
-that `--cpu` names with what each changes, and `from_host(flags)`, which names the level and
-features of the machine at hand. No other file names a target; passes and code generation ask for
+that `--cpu` names with what each changes, and `from_host(flags)`, which names the level, the
+features worth using and further facts of the machine at hand. No other file names a target; passes and code generation ask for
 capabilities.
 """
 
@@ -116,8 +116,8 @@ def resolve(
 def from_host(host: HostCpu) -> Target:
     for module in _modules().values():
         if module.TARGET.arch == host.arch:
-            cpu, features = module.from_host(host.flags)
-            return _with_features(module, _level(module, cpu), features)
+            cpu, features, facts = module.from_host(host.flags)
+            return replace(_with_features(module, _level(module, cpu), features), **facts)
     raise UnsupportedError(
         f"this machine is `{host.arch}`, and no target is written for it",
         notes=["targets: " + ", ".join(names())],

@@ -49,11 +49,10 @@ TARGET = Target(
 )
 
 
-def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     # SVE is left to be asked for: kernels are written for vectors of a fixed length.
-    return TARGET.cpu, tuple(
-        f for f, k in FEATURES.items() if k in flags and not f.startswith("sve")
-    )
+    found = tuple(f for f, k in FEATURES.items() if k in flags and not f.startswith("sve"))
+    return TARGET.cpu, found, {}
 
 
 def refine(t: Target) -> Target:

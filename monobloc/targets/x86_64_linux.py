@@ -47,6 +47,8 @@ FEATURES = {
     "avxvnniint8": "avx_vnni_int8",
     "gfni": "gfni",
 } | {f: f for f in ("avx", "avx2", "fma", "f16c", "bmi2", "movbe", "popcnt")}
+# Of these the host's are switched on unasked: dot products of bytes and of bfloat16.
+USEFUL = ("avx512bf16", "avx512vnni", "avxvnni")
 _KERNEL_SPELLING = {
     "bmi": "bmi1",
     "lzcnt": "abm",
@@ -71,13 +73,22 @@ TARGET = Target(
 )
 
 
-def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
-    """The highest level whose every feature is there, and all known features beyond it."""
+# Every core with it so far has at least these caches.
+_LARGE_CACHES = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
+
+
+def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+    """The highest level whose every feature is there, and what is of use beyond it.
+
+    An image needs at start whatever it was compiled with, so features that no kernel and no loop
+    can use are left to be asked for.
+    """
     level = next((n for n in reversed(CPUS) if _has_all(CPUS[n]["implied"], flags)), TARGET.cpu)
     wide = level == "x86-64-v4"
-    features = [f for f, kernel in FEATURES.items() if kernel in flags]
-    # AVX-512 and AMX features drag the whole of AVX-512 in with them.
-    return level, tuple(f for f in features if wide or not f.startswith(("avx512", "amx")))
+    features = [f for f in USEFUL if FEATURES[f] in flags]
+    # A feature of AVX-512 drags the whole of AVX-512 in with it.
+    found = tuple(f for f in features if wide or not f.startswith("avx512"))
+    return level, found, _LARGE_CACHES if "avx512_fp16" in flags else {}
 
 
 def _has_all(features: tuple[str, ...], flags: frozenset[str]) -> bool:
@@ -88,6 +99,6 @@ def refine(t: Target) -> Target:
     """Facts that follow from single features."""
     if t.has("avx") and t.f32_lanes < 8 and t.has("avx2"):
         t = replace(t, f32_lanes=8)
-    if t.has("avx512fp16"):  # every core with it so far has at least these caches
-        t = replace(t, l1_bytes=48 << 10, l2_bytes=2 << 20)
+    if t.has("avx512fp16"):
+        t = replace(t, **_LARGE_CACHES)
     return t
