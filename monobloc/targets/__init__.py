@@ -2,7 +2,7 @@
 
 A target file defines `TARGET`, the baseline as a frozen `Target`, and may define `CPUS`, the levels
 that `--cpu` names with what each changes, and `from_host(flags)`, which names the level, the
-features worth using and further facts of the machine at hand. No other file names a target; passes and code generation ask for
+features worth using and further facts of the machine at hand, beside `host_has(features, flags)`. No other file names a target; passes and code generation ask for
 capabilities.
 """
 
@@ -129,8 +129,7 @@ def runs_here(target: Target, host: HostCpu | None = None) -> bool:
     here = host or host_cpu()
     if target.arch != here.arch:
         return False
-    found = from_host(here)
-    return all(found.has(f) for f in target.required_cpu)
+    return bool(_module(target.name).host_has(target.required_cpu, here.flags))
 
 
 def _module(name: str) -> ModuleType:

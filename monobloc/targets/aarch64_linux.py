@@ -55,5 +55,9 @@ def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...], dict[str, An
     return TARGET.cpu, found, {}
 
 
+def host_has(features: tuple[str, ...], flags: frozenset[str]) -> bool:
+    return all({"neon": "asimd", **FEATURES}[f] in flags for f in features)
+
+
 def refine(t: Target) -> Target:
     return t

@@ -83,7 +83,7 @@ def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...], dict[str, An
     An image needs at start whatever it was compiled with, so features that no kernel and no loop
     can use are left to be asked for.
     """
-    level = next((n for n in reversed(CPUS) if _has_all(CPUS[n]["implied"], flags)), TARGET.cpu)
+    level = next((n for n in reversed(CPUS) if host_has(CPUS[n]["implied"], flags)), TARGET.cpu)
     wide = level == "x86-64-v4"
     features = [f for f in USEFUL if FEATURES[f] in flags]
     # A feature of AVX-512 drags the whole of AVX-512 in with it.
@@ -91,8 +91,8 @@ def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...], dict[str, An
     return level, found, _LARGE_CACHES if "avx512_fp16" in flags else {}
 
 
-def _has_all(features: tuple[str, ...], flags: frozenset[str]) -> bool:
-    return all(_KERNEL_SPELLING.get(f, f) in flags for f in features)
+def host_has(features: tuple[str, ...], flags: frozenset[str]) -> bool:
+    return all(_KERNEL_SPELLING.get(f, FEATURES.get(f, f)) in flags for f in features)
 
 
 def refine(t: Target) -> Target:

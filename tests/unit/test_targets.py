@@ -51,7 +51,10 @@ def test_features_are_flags_and_are_required_at_start() -> None:
 def test_the_host_is_what_its_bits_say() -> None:
     assert x86(V2).cpu == "x86-64-v2" and x86(V3).cpu == "x86-64-v3"
     t = x86(V4 + " avx512_vnni amx_tile hypervisor")
-    assert (t.cpu, t.features) == ("x86-64-v4", ("amx-tile", "avx512vnni"))
+    assert (t.cpu, t.features) == ("x86-64-v4", ("avx512vnni",))  # nothing that no kernel uses
+    assert targets.resolve("x86_64-linux", "x86-64-v4", "amx-tile").has("amx-tile")
+    large = x86(V4 + " avx512_fp16")
+    assert (large.features, large.l2_bytes) == ((), 2 << 20)
     assert ("-march=native" not in t.cflags) and "-mavx512vnni" in t.cflags
 
 
@@ -76,6 +79,12 @@ def test_which_code_runs_here() -> None:
     ]
     assert runs == [True, True, False]
     assert not targets.runs_here(targets.resolve("aarch64-linux"), host)
+    asked = targets.resolve("x86_64-linux", "x86-64-v3", "avxifma")  # never switched on unasked
+    assert not targets.runs_here(asked, host)
+    assert targets.runs_here(asked, HostCpu("x86_64", host.flags | {"avx_ifma"}))
+    arm = HostCpu("aarch64", frozenset({"asimd", "asimddp"}))
+    assert targets.runs_here(targets.resolve("aarch64-linux", features="dotprod"), arm)
+    assert not targets.runs_here(targets.resolve("aarch64-linux", features="sve"), arm)
 
 
 def test_cpuinfo() -> None:
