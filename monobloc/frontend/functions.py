@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from monobloc.errors import ModelError
+from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph
 from monobloc.frontend.signature import schema
 from monobloc.frontend.tensors import ELEM_TYPES
@@ -99,7 +99,10 @@ def schema_body(
     s = schema(p.op_type, domain, opset)
     if s is None or not (s.has_function or s.has_context_dependent_function):
         return None
-    raw = _context_body(s, p, opset, inputs, attrs) if s.has_context_dependent_function else b""
+    try:
+        raw = _context_body(s, p, opset, inputs, attrs) if s.has_context_dependent_function else b""
+    except Exception as e:  # onnx writes these bodies as text, which not every name survives
+        raise UnsupportedError(f"ONNX's body of {p.op_type} cannot be made: {str(e)[:200]}") from None
     body = onnx.FunctionProto()
     if raw:
         body.ParseFromString(raw)

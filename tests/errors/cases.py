@@ -225,6 +225,11 @@ def input_missing(tmp: Path) -> Any:
 
 
 @case
+def input_missing_among_many(tmp: Path) -> Any:
+    return text("g (float[2] x) => (float[4] y) { y = Concat <axis = 0> (x, , x) }")
+
+
+@case
 def inputs_too_many(tmp: Path) -> Any:
     return text("g (float[2] x) => (float[2] y) { y = Relu(x, x) }")
 
