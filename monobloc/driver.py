@@ -106,12 +106,18 @@ def _monobloc_objects(path: Path, llvm: str) -> list[Object]:
     return []
 
 
-def link(inputs: Sequence[Path], out: Path, emit: Emit, o: Options, progress: Progress = quiet,
+def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progress: Progress = quiet,
          libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Image:
-    """`monobloc link`: model objects are compiled anew from their graphs, other inputs go to the linker."""
+    """`monobloc link`: model objects are compiled anew from their graphs, other inputs go to the linker.
+
+    Strings are options that belong between files, as in `--start-group a.a b.a --end-group`.
+    """
     given = Inputs()
     for path in inputs:
-        given.add_object(path)
+        if isinstance(path, str):
+            given.user.append(path)
+        else:
+            given.add_object(path)
     return _link(given, out, emit, o, progress, libs, libdirs)
 
 
@@ -124,22 +130,25 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
 
 # -- both ---------------------------------------------------------------------------------------------
 def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, progress: Progress = quiet,
-          libs: Sequence[str] = (), libdirs: Sequence[Path] = ()) -> Build:
+          libs: Sequence[str] = (), libdirs: Sequence[Path] = (),
+          options_of: Mapping[Path, Options] | None = None) -> Build:
     """`monobloc build`: models and sources are compiled, then everything is linked.
 
     A model's graph goes straight to the link; its object's native code would not be linked anyway.
+    `options_of` holds the options of single models where they differ from `o` (shapes, name, ...).
     """
+    own = options_of or {}
     kind: Emit = emit or EMIT_OF_SUFFIX.get(out.suffix, "exe")
     if kind == "object" and len(inputs) == 1 and is_model(inputs[0]):
-        imported = compile_to_object(inputs[0], out, o, progress=progress)
+        imported = compile_to_object(inputs[0], out, own.get(inputs[0], o), progress=progress)
         return Build(out, Image(out), {str(inputs[0]): imported})
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         given, imports = Inputs(), {}
         for k, path in enumerate(inputs):
             if is_model(path):
                 progress(f"reading {path.name}")
-                imports[str(path)] = import_model(path, o)
-                _add_model(given, path, imports[str(path)], o, Path(tmp) / f"{k}.o", progress)
+                imports[str(path)] = import_model(path, own.get(path, o))
+                _add_model(given, path, imports[str(path)], own.get(path, o), Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
                 made = Path(tmp) / f"{k}-{path.stem}.o"
                 compile_source(path, made, o)

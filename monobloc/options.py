@@ -38,6 +38,7 @@ class Options:
     jobs: int = 0
     cache: Path | None = None
     dump: Path | None = None
+    map: Path | None = None  # the linker's map of an executable or shared library
     ram: int | None = None
     flash: int | None = None
 

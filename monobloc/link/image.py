@@ -73,7 +73,7 @@ def link_modules(
     """
     check_prefixes(modules)
     k = "" if cache is None or user_inputs or o.dump else image_key(modules, emit, o, libs)
-    if cache is not None and k and cache.get_file(k, out):
+    if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
         return Image(out, cached=True)
     programs = [] if not o.graph_lto else [_program(m, o, progress) for m in modules]
@@ -84,7 +84,18 @@ def link_modules(
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
+        if o.map is not None and o.map.is_file():
+            cache.put_file(_map_key(k), o.map)
     return Image(made, programs)
+
+
+def _from_cache(cache: Cache, k: str, out: Path, link_map: Path | None) -> bool:
+    """The image, and the linker's map if one is wanted: both or neither."""
+    return (link_map is None or cache.get_file(_map_key(k), link_map)) and cache.get_file(k, out)
+
+
+def _map_key(k: str) -> str:
+    return key(what="map", image=k)
 
 
 def _set_mode(out: Path, emit: Emit) -> None:
@@ -168,6 +179,7 @@ def _link(
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
         strip=not o.debug, opt=o.opt,
         thinlto_cache=cache.folder("thinlto") if cache is not None and o.lto == "thin" else None,
+        map=o.map,
     )
     return toolchain.link(job).out
 
@@ -180,10 +192,10 @@ def _relocatable(
     data = toolchain.link(job).out.read_bytes()
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
     if emit == "object":
-        write_atomic(out, closed)
+        write_atomic(out, [closed])
         return out
     member = folder / f"{prefixes[0]}.o"
-    write_atomic(member, closed)
+    write_atomic(member, [closed])
     return toolchain.archive([member], out)
 
 
