@@ -83,9 +83,9 @@ class Signature:
             if p.option == _SINGLE and (i >= len(inputs) or inputs[i] is None):
                 raise ModelError(f"input {i} ({p.name}) is missing")
         for i, given in enumerate(inputs):
-            p = self.param(i)
-            if given is None and p is not None and p.option == _VARIADIC:
-                raise ModelError(f"input {i} ({p.name}) is missing")
+            many = self.param(i)
+            if given is None and many is not None and many.option == _VARIADIC:
+                raise ModelError(f"input {i} ({many.name}) is missing")
         if not self.min_inputs <= len(inputs) <= self.max_inputs:
             want = _range(self.min_inputs, self.max_inputs)
             raise ModelError(f"has {len(inputs)} inputs, but takes {want}")
