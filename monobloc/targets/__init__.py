@@ -1,9 +1,9 @@
 """Machines as data: one file per machine, found by listing this folder.
 
-A target file defines `TARGET`, the baseline as a frozen `Target`, and may define `CPUS`, the levels
-that `--cpu` names with what each changes, and `from_host(flags)`, which names the level, the
-features worth using and further facts of the machine at hand, beside `host_has(features, flags)`. No other file names a target; passes and code generation ask for
-capabilities.
+A target file defines `TARGET`, the baseline as a frozen `Target`, `CPUS`, the levels that `--cpu`
+names with what each changes, `from_host(flags)`, which names the level, the features worth using
+and further facts of the machine at hand, and `host_has(features, flags)`. No other file names a
+target; passes and code generation ask for capabilities.
 """
 
 from __future__ import annotations
