@@ -95,7 +95,7 @@ class Inputs:
         found = _monobloc_objects(path, toolchain.find_tools().llvm)
         self.objects += found
         self.modules += [read_module(x) for x in found]
-        if not found or ar.is_archive(ar.map_file(path)):
+        if not found or _has_other_members(path):
             self.user.append(path)
 
 
@@ -104,6 +104,12 @@ def _monobloc_objects(path: Path, llvm: str) -> list[Object]:
     if ar.is_archive(data) or fat.is_monobloc(data):
         return fat.read(path, llvm=llvm)
     return []
+
+
+def _has_other_members(path: Path) -> bool:
+    """Whether an archive holds more than models; then the linker looks into it for symbols too."""
+    data = ar.map_file(path)
+    return ar.is_archive(data) and not all(fat.is_monobloc(m.data) for m in ar.members(data, path))
 
 
 def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progress: Progress = quiet,

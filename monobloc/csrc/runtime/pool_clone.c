@@ -99,3 +99,16 @@ MB_RT uint64_t mb_worker_stack_used(void) {
   }
   return painted ? most : 0;
 }
+
+/* Objects that are linked with their own code bring pool_pthread.c along. All that stays of it here
+ * is its clean-up, which finds no thread to join. */
+__attribute__((weak)) MB_HIDDEN int pthread_create(void *, const void *, void *(*)(void *), void *);
+__attribute__((weak)) MB_HIDDEN int pthread_join(unsigned long, void **);
+int pthread_create(void *t, const void *a, void *(*f)(void *), void *x) {
+  (void)t, (void)a, (void)f, (void)x;
+  return 1;
+}
+int pthread_join(unsigned long t, void **result) {
+  (void)t, (void)result;
+  return 1;
+}
