@@ -127,7 +127,8 @@ class UnitWriter:
             self._routine(node, out)
         else:
             self._loops(node, out)
-        out.parallel = self.threads > 1 and _work(node) >= WORK_FOR_THREADS and not _is_routine(node)
+        splits = not _is_routine(node) or opdef(node).splits
+        out.parallel = self.threads > 1 and _work(node) >= WORK_FOR_THREADS and splits
         return out
 
     def _contraction(self, node: Node, out: _Layer) -> None:

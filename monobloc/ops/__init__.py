@@ -59,6 +59,7 @@ class OpDef:
     tol: ClassVar[Tol] = Tol()
     elementwise: ClassVar[bool] = False  # output index i depends on input index i only (broadcasting)
     contraction: ClassVar[str | None] = None
+    splits: ClassVar[bool] = False  # a routine that parts its work by tid and nt
     internal: ClassVar[bool] = False  # made by passes, never read from a model
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

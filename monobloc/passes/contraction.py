@@ -41,19 +41,16 @@ def is_contraction(n: Node) -> bool:
         return False
     if r.op == "MatMul":
         return all(v.type.rank >= 2 for v in r.used)
-    return conv_is_kernel(r)
+    return conv_is_kernel(r, n)
 
 
-def conv_is_kernel(r: Node) -> bool:
+def conv_is_kernel(r: Node, n: Node) -> bool:
     """Constant weights, one or two spatial axes; other convolutions are loops."""
     x, w = r.inputs[0], r.inputs[1]
     assert x is not None and w is not None
-    return x.type.rank in (3, 4) and _constant(w)
-
-
-def _constant(w: Value) -> bool:
-    """Constant in the graph; inside a group the weights are an input, judged by the group's value."""
-    return w.const is not None or w.producer is None
+    if n.body is not None:  # inside a group the weights are an input: the group's own value tells
+        w = dict(zip(n.body.inputs, n.inputs, strict=True)).get(w) or w
+    return x.type.rank in (3, 4) and w.const is not None
 
 
 def parts(n: Node) -> Contraction:
