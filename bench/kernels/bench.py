@@ -23,7 +23,7 @@ from onnx import TensorProto, helper
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
-from monobloc.codegen import packing, tiles  # noqa: E402
+from monobloc.kernels import packing, tiles  # noqa: E402
 from tests.kernels import harness  # noqa: E402
 
 VL, NVREG = 16, 32

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from monobloc.codegen import tiles
+from monobloc.kernels import tiles
 from monobloc.codegen.epilogue import Axes, epilogue_expr, epilogue_text, index_axes
 from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var

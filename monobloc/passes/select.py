@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from monobloc.codegen import packing, tiles
+from monobloc.kernels import packing, tiles
 from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.passes import PassContext

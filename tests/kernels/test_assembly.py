@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monobloc.codegen import tiles
+from monobloc.kernels import tiles
 from tests.kernels import harness
 
 EPILOGUE = """

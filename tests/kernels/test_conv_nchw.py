@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monobloc.codegen import tiles
+from monobloc.kernels import tiles
 from tests.kernels import harness, test_conv
 from tests.kernels.test_conv import Case
 

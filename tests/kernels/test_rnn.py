@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monobloc.codegen import packing, tiles
+from monobloc.kernels import packing, tiles
 from tests.kernels import harness
 
 SEED = 20240604

@@ -1,0 +1,1 @@
+"""What Python knows of the C kernels: descriptors (tiles, strides, scratch) and packed weights."""
