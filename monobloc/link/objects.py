@@ -137,6 +137,9 @@ def compile_sources(
     return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
 
 
+_HOT_RUNTIME = ("mem.", "pool_")
+
+
 def object_runtime(o: Options) -> list[str]:
     """Runtime sources every object brings along for somebody else's linker."""
     cpu = [s for s in o.target.runtime if s.startswith("cpu_")]
@@ -147,9 +150,13 @@ def compile_runtime(
     o: Options, folder: Path, sources: Sequence[str], cache: Cache | None, weak: bool = False,
     kind: toolchain.Kind = "native",
 ) -> list[Path]:
-    """Runtime sources, always for the baseline: they run before the CPU check has passed."""
+    """Runtime sources, always for the baseline: they run before the CPU check has passed.
+
+    Small, but for what runs inside an inference.
+    """
     defines = [("MB_MAX_THREADS", str(max(o.threads, 1)))] + ([("MB_RT_WEAK", "1")] if weak else [])
-    jobs = [CompileJob(RUNTIME / s, folder / f"rt.{s}.o", o.target.baseline(), kind, o.opt, (INCLUDE, RUNTIME),
+    jobs = [CompileJob(RUNTIME / s, folder / f"rt.{s}.o", o.target.baseline(), kind,
+                       o.opt if s.startswith(_HOT_RUNTIME) else "size", (INCLUDE, RUNTIME),
                        tuple(defines), extra=("-fwrapv",)) for s in sources]
     return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
 
