@@ -50,14 +50,11 @@ def layout(
     for a, atom in enumerate(atoms.atoms):
         of_storage[atom.storage].append(a)
     chosen: list[InPlace] = []
-    written: set[int] = set()  # storages that already took over some memory
     for c in sorted(
         filter(wanted, atoms.candidates), key=lambda c: (position[c.step], *c.preference())
     ):
-        output = atoms.place[c.pair.output][0]
-        if output not in written and _take_over(atoms, of_storage, groups, life, position, c):
+        if _take_over(atoms, of_storage, groups, life, position, c):
             chosen.append(c.pair)
-            written.add(output)
     return _blocks(atoms, of_storage, groups, life, position, tuple(chosen))
 
 

@@ -22,6 +22,7 @@ from monobloc.plan.pack_repair import repair
 
 EXACT_BLOCKS = 80
 CORE_BLOCKS = 24
+VISITS_PER_BLOCK = 20_000  # more finds nothing new in a small set
 NEAR = 1000  # a thousandth above the bound is not worth more rounds
 ROUNDS = 5  # of local search and repair in turn
 
@@ -62,7 +63,8 @@ def pack(blocks: Sequence[Block], budget: Budget) -> Packed:
 
 def _search(problem: Packing, budget: Budget) -> tuple[Placement, bool]:
     """From cheap to dear, until one of them meets the bound or proves that nothing is better."""
-    share = budget.pack_visits // (2 * ROUNDS + 1)
+    visits = min(budget.pack_visits, VISITS_PER_BLOCK * len(problem.blocks))
+    share = visits // (2 * ROUNDS + 1)
     small = len(problem.blocks) <= EXACT_BLOCKS
     best, order = heuristics(problem, share)
     if not small and not _near(best, problem):

@@ -91,7 +91,7 @@ def _branch(
         if search.best.arena <= packing.bound or search.nodes < 0:
             return
         at = lowest[x]
-        if at == low and last >= 0 and x < last and x not in search.heights[last]:
+        if at == low and x < last:
             continue  # the same two at one height in the other order
         _descend(search, x, at, left, offset, lowest, top, rest, arena, last)
 

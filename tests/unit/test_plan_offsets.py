@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -24,9 +25,11 @@ from monobloc.plan import (
     assign_offsets,
     make_plan,
     natural_align,
+    planner,
     verify,
 )
-from monobloc.plan.blocks import packing, rectangle
+from monobloc.plan.blocks import Block, packing, rectangle
+from monobloc.plan.offsets import Packed
 from monobloc.plan.pack import heuristics, place
 from monobloc.plan.pack_exact import branch_and_bound
 from monobloc.plan.pack_repair import repair
@@ -216,9 +219,38 @@ def test_in_place_does_not_write_over_the_rest_of_a_sliced_input() -> None:
 
 def test_an_input_nobody_reads_still_has_its_own_place() -> None:
     """it is filled before the first step, together with the others"""
-    values = (Value("a", 640), Value("b", 640), Value("y", 64, output=True))
-    plan = make_plan(Program(values, (Step("s", ("y",), ("a",)),)))
-    assert abs(plan.offset["a"] - plan.offset["b"]) >= 640
+    values = (Value("a", 640), Value("b", 640), Value("c", 640), Value("y", 64, output=True))
+    plan = make_plan(Program(values, (Step("s", ("y",), ("b",)),)))
+    assert sorted(plan.offset[v] for v in "abc") == [0, 640, 1280]
+
+
+def test_in_place_is_refused_at_an_unaligned_slice() -> None:
+    values = (Value("x", 640), Value("h", 320), Value("r", 320), Value("y", 64, output=True))
+    steps = (
+        Step("x", ("x",), ()),
+        Step("slice", ("h",), ("x",)),
+        Step("relu", ("r",), ("h",)),
+        Step("y", ("y",), ("r",)),
+    )
+    offer = (InPlace("relu", "h", "r"),)
+    for offset, taken in ((0, offer), (64, offer), (100, ())):
+        plan = make_plan(Program(values, steps, offer, (View("h", "x", offset),)))
+        assert plan.in_place == taken, f"offset {offset}"
+
+
+def test_a_pinned_output_does_not_grow_for_its_input() -> None:
+    values = (Value("a", 1280), Value("y", 640, pinned=True))
+    steps = (Step("a", ("a",), ()), Step("half", ("y",), ("a",)))
+    assert make_plan(Program(values, steps, (InPlace("half", "a", "y"),))).in_place == ()
+
+
+def test_every_plan_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_at_zero(blocks: Sequence[Block], budget: Budget) -> Packed:
+        return Packed((0,) * len(blocks), 10**6, 10**6, optimal=True, pairs=0)
+
+    monkeypatch.setattr(planner, "pack", all_at_zero)
+    with pytest.raises(InternalError, match="overlaps another pinned"):
+        make_plan(SHAPES["chain"]())
 
 
 def test_concat_in_place_needs_no_copy_of_its_parts() -> None:

@@ -43,6 +43,15 @@ def peak_by_hand(program: Program, order: tuple[int, ...]) -> int:
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, print_blob=True)
+@given(seed=st.integers(0, 10**6), steps=st.integers(6, 25))
+def test_what_a_small_budget_proves_is_true(seed: int, steps: int) -> None:
+    program = random_dag(seed, steps, reach=20)
+    hasty, exact = order_steps(program, Budget(order_evaluations=30)), order_steps(program)
+    assert exact.peak <= hasty.peak, f"seed {seed}"
+    assert not hasty.proven or hasty.peak == exact.peak, f"seed {seed}"
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, print_blob=True)
 @given(seed=st.integers(0, 10**6), steps=st.integers(1, 7))
 def test_best_first_alone_equals_brute_force(seed: int, steps: int) -> None:
     """from the worst order, without the greedy schedules that usually find the optimum first"""
