@@ -148,7 +148,16 @@ def _writes_strided(x: Value, v: Value) -> bool:
         return False
     if is_contraction(p):
         return _channels_stay(p, x, v)
-    return _is_loops(p) and not getattr(opdef(root_of(p)), "view", False) and not _pure_load(p)
+    return _writes_anywhere(p)
+
+
+def _writes_anywhere(p: Node) -> bool:
+    """Whether a producer computes its result (a view would only show somebody else's memory)."""
+    return is_contraction(p) or (_is_loops(p) and not _is_view_op(p) and not _pure_load(p))
+
+
+def _is_view_op(node: Node) -> bool:
+    return node.op != "Fused" and bool(getattr(opdef(node), "view", False))
 
 
 def _channels_stay(p: Node, x: Value, v: Value) -> bool:
@@ -173,9 +182,7 @@ def _into_outputs(
         x = node.inputs[0]
         if x is None or x.producer is None or x in exported or x in into or x.type.size != v.type.size:
             continue
-        if not (_is_loops(x.producer) or is_contraction(x.producer)) or _pure_load(x.producer) if _is_loops(
-            x.producer
-        ) else False:
+        if not _writes_anywhere(x.producer):
             continue
         trial = {x: dense(0, x.type)}
         s = view_storage(node, trial) if len(node.used) == 1 else None
@@ -189,7 +196,7 @@ def view_storage(node: Node, storage: Mapping[Value, Storage]) -> Storage | None
     v = node.outputs[0]
     if v.type.size == 0 or is_contraction(node) or not _is_loops(node):
         return None
-    if getattr(opdef(node), "view", False) if node.op != "Fused" else False:
+    if _is_view_op(node):
         x = node.inputs[0]
         if x is not None and x in storage and is_dense(storage[x], x.type) and v.type.layout is None:
             s = storage[x]
@@ -233,8 +240,8 @@ def accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
         return _kernel_accepts(u, v, s, ctx)
     if not _is_loops(u):
         return is_dense(s, v.type)
-    if getattr(opdef(u), "view", False) if u.op != "Fused" else False:
-        return is_dense(s, v.type) or True
+    if _is_view_op(u):
+        return True  # it copies where it cannot show
     fastest = min((abs(x) for x, d in zip(s.strides, v.shape) if d > 1), default=1)
     return fastest == 1 or reads_per_element(root_or_self(u), _inner(u, v)) <= 1.01
 
@@ -326,7 +333,6 @@ def _program(
         uses = [root(v).name for v in node.used if v.const is None]
         # a writer of a part, and a view, keeps the buffer alive; a view also waits for what it shows
         uses += [root(v).name for v in node.outputs if root(v).name not in defines]
-        after += _view_sources(node, a, root)
         steps.append(plan.Step(node.name, tuple(defines), tuple(dict.fromkeys(uses)), scratch.get(node, 0),
                                tuple(dict.fromkeys(after + _producers(node)))))
     values = []
@@ -339,10 +345,6 @@ def _program(
 def _producers(node: Node) -> list[str]:
     """Data dependences by node: through shared buffers the planner would not see them."""
     return [v.producer.name for v in node.used if v.producer is not None]
-
-
-def _view_sources(node: Node, a: _Aliases, root: object) -> list[str]:
-    return []
 
 
 def _in_place(g: Graph, a: _Aliases) -> list[plan.InPlace]:
@@ -370,12 +372,8 @@ def overwrites(node: Node, x: Value, v: Value) -> bool:
     at = index_vars(v.type)
     e = flatten_loads(compose(node)[0](*at), lambda y: dense(0 if y.const is None else "c", y.type))
     store = dense(0, v.type).address(at)
-    loads = [y for y in walk(e) if isinstance(y, Load) and y.source is _source_in(node, x)]
+    loads = [y for y in walk(e) if isinstance(y, Load) and y.source is x]
     return bool(loads) and all(y.index[0] == store and not (free_vars(y) - free_vars(store)) for y in loads)
-
-
-def _source_in(node: Node, x: Value) -> Value:
-    return x
 
 
 def _lifetimes(

@@ -23,9 +23,10 @@ from monobloc.errors import LinkError
 from monobloc.ir.graph import Const, Graph
 from monobloc.ir.text import INLINE, parse_graph, print_graph
 from monobloc.ir.types import TensorType
+from monobloc.link import stack
 from monobloc.object import toolchain
 from monobloc.object.fat import Object, Weight
-from monobloc.object.toolchain import CompileJob
+from monobloc.object.toolchain import CompileJob, LinkJob
 from monobloc.options import Options
 from monobloc.passes import PassContext, dump_to
 
@@ -116,9 +117,21 @@ def _compile(low: Lowered, o: Options, cache: Cache | None) -> tuple[bytes, byte
         native = compile_sources(low, o, folder, "native", cache, model_files(low))
         runtime = compile_runtime(o, folder, object_runtime(o), cache, weak=True)
         code = toolchain.relocatable([*native, *runtime], folder / "code.o", o.target)
+        bounded = stack.with_bounds(code.read_bytes(), [low.unit.prefix], lambda data: trial_link(data, folder, o))
         bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low))
         packed = toolchain.archive(bitcode, folder / "bc.a")
-        return code.read_bytes(), packed.read_bytes()
+        return bounded, packed.read_bytes()
+
+
+def trial_link(relocatable: bytes, folder: Path, o: Options) -> bytes:
+    """A relocatable linked as a library, for what only the linker can tell of it.
+
+    Weights are not in it yet: they stay undefined.
+    """
+    whole = folder / "trial.o"
+    whole.write_bytes(relocatable)
+    job = LinkJob("shared", (whole,), folder / "trial.so", o.target, gc=False, extra=stack.LINK_FLAGS)
+    return toolchain.link(job).out.read_bytes()
 
 
 def model_files(low: Lowered) -> dict[str, str]:
@@ -133,11 +146,16 @@ def compile_sources(
     for name, text in files.items():
         target = o.target.baseline() if name.endswith(".interface.c") else o.target
         jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
-                               extra=("-fwrapv",), name=name, debug=o.debug))
+                               extra=numeric_flags(o), name=name, debug=o.debug))
     return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
 
 
 _HOT_RUNTIME = ("mem.", "pool_")
+
+
+def numeric_flags(o: Options) -> tuple[str, ...]:
+    """`strict`: no product is contracted with a sum, in kernels or in expressions."""
+    return ("-fwrapv", *(("-ffp-contract=off", "-DMB_STRICT") if o.numerics == "strict" else ()))
 
 
 def object_runtime(o: Options) -> list[str]:
@@ -154,7 +172,8 @@ def compile_runtime(
 
     Small, but for what runs inside an inference.
     """
-    defines = [("MB_MAX_THREADS", str(max(o.threads, 1)))] + ([("MB_RT_WEAK", "1")] if weak else [])
+    defines = [("MB_MAX_THREADS", str(max(o.threads, 1))), ("MB_STACK_BYTES", str(stack.WORKER_STACK))]
+    defines += ([("MB_RT_WEAK", "1")] if weak else [])
     jobs = [CompileJob(RUNTIME / s, folder / f"rt.{s}.o", o.target.baseline(), kind,
                        o.opt if s.startswith(_HOT_RUNTIME) else "size", (INCLUDE, RUNTIME),
                        tuple(defines), extra=("-fwrapv",)) for s in sources]

@@ -163,6 +163,18 @@ MB_OVERLOAD mb_vf mb_fma(mb_vf a, float b, float c) {
   return mb_fma(a, mb_bcast(b), mb_bcast(c));
 }
 
+/* A step of a sum of products: one rounding, or, where contraction is forbidden, two. */
+#ifdef MB_STRICT
+#define MB_MAC(R, A, B, C) MB_OVERLOAD R mb_mac(A a, B b, C c) { return mb_add(mb_mul(a, b), c); }
+#else
+#define MB_MAC(R, A, B, C) MB_OVERLOAD R mb_mac(A a, B b, C c) { return mb_fma(a, b, c); }
+#endif
+MB_MAC(float, float, float, float)
+MB_MAC(mb_vf, mb_vf, mb_vf, mb_vf)
+MB_MAC(mb_vf, mb_vf, float, mb_vf)
+MB_MAC(mb_vf, float, mb_vf, mb_vf)
+#undef MB_MAC
+
 /* Horizontal sum in a fixed, halving order: part of the numeric contract of a lane count. */
 MB_INLINE float mb_hsum(mb_vf v) {
   float t[MB_VL];

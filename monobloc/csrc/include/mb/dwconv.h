@@ -63,7 +63,7 @@ MB_INLINE void mb_dw_sum(const mb_dwconv *d, int xb, int checked, const mb_dw_ro
       MB_UNROLL for (int s = 0; s < d->kw; s++) {
         const long at = q - s * d->dw;
         if (at >= 0 && at % d->sw == 0 && at / d->sw < xb)
-          acc[at / d->sw] = mb_fma(v, tap[s], acc[at / d->sw]);
+          acc[at / d->sw] = mb_mac(v, tap[s], acc[at / d->sw]);
       }
     }
   }
@@ -124,7 +124,7 @@ MB_INLINE void mb_dw_any(const mb_dwconv *d, const mb_dw_row *k, mb_epi_f epi) {
       float acc = 0;
       for (long r = k->r0; r < k->r1; r++)
         for (long s = s0; s < s1; s++)
-          acc = mb_fma(k->x[(top + r * d->dh) * d->x_row + (left + s * d->dw) * d->x_pix + n / d->mult],
+          acc = mb_mac(k->x[(top + r * d->dh) * d->x_row + (left + s * d->dw) * d->x_pix + n / d->mult],
                        k->w[(r * d->kw + s) * d->c + n], acc);
       k->y[k->i * d->y_row + j * d->y_pix + n] = epi(k->ctx, acc, (mb_ix){k->b, k->i, j, n});
     }

@@ -83,13 +83,13 @@ MB_INLINE void mb_lstm_unit(const mb_rnn *d, const mb_rnn_step *s, long panel, l
   mb_vf c = mb_rnn_load(d, pc), a[4];
   MB_UNROLL for (int i = 0; i < 4; i++) a[i] = mb_add(g[i], mb_rnn_load(d, xp + i * n));
   if (d->peephole) {
-    a[0] = mb_fma(mb_rnn_load(d, p), c, a[0]);
-    a[2] = mb_fma(mb_rnn_load(d, p + 2 * n), c, a[2]);
+    a[0] = mb_mac(mb_rnn_load(d, p), c, a[0]);
+    a[2] = mb_mac(mb_rnn_load(d, p + 2 * n), c, a[2]);
   }
   mb_vf input = f(mb_rnn_clip(d, a[0]));
   mb_vf forget = d->input_forget ? mb_sub(1.f, input) : f(mb_rnn_clip(d, a[2]));
-  c = mb_fma(forget, c, mb_mul(input, act_g(mb_rnn_clip(d, a[3]))));
-  if (d->peephole) a[1] = mb_fma(mb_rnn_load(d, p + n), c, a[1]);
+  c = mb_mac(forget, c, mb_mul(input, act_g(mb_rnn_clip(d, a[3]))));
+  if (d->peephole) a[1] = mb_mac(mb_rnn_load(d, p + n), c, a[1]);
   mb_vf h = mb_mul(f(mb_rnn_clip(d, a[1])), act_h(c));
   mb_rnn_store(d, pc, panel, c);
   mb_rnn_store(d, s->y + b * d->y_row + u, panel, h);
@@ -112,9 +112,9 @@ MB_INLINE void mb_gru_body(const mb_rnn *d, int rows, const mb_rnn_step *s, long
     const float *xp = s->xp + (b + i) * d->xp_row + u;
     mb_vf z = f(mb_rnn_clip(d, mb_add(acc[i][0], mb_rnn_load(d, xp))));
     mb_vf r = f(mb_rnn_clip(d, mb_add(acc[i][1], mb_rnn_load(d, xp + n))));
-    mb_vf a = mb_fma(r, mb_add(acc[i][2], mb_rnn_load(d, s->bias + u)), mb_rnn_load(d, xp + 2 * n));
+    mb_vf a = mb_mac(r, mb_add(acc[i][2], mb_rnn_load(d, s->bias + u)), mb_rnn_load(d, xp + 2 * n));
     mb_vf h = mb_rnn_load(d, s->h + (b + i) * s->h_row + u), t = g(mb_rnn_clip(d, a));
-    mb_rnn_store(d, s->y + (b + i) * d->y_row + u, panel, mb_fma(z, mb_sub(h, t), t));
+    mb_rnn_store(d, s->y + (b + i) * d->y_row + u, panel, mb_mac(z, mb_sub(h, t), t));
   }
 }
 
@@ -144,7 +144,7 @@ MB_INLINE void mb_gru_second(const mb_rnn *d, int rows, const mb_rnn_step *s, lo
     mb_vf x = mb_add(mb_rnn_load(d, s->xp + (b + i) * d->xp_row + 2 * n + u), mb_rnn_load(d, s->bias + u));
     mb_vf t = g(mb_rnn_clip(d, mb_add(acc[i][0], x))), z = mb_rnn_load(d, s->z + (b + i) * 2 * n + u);
     mb_vf h = mb_rnn_load(d, s->h + (b + i) * s->h_row + u);
-    mb_rnn_store(d, s->y + (b + i) * d->y_row + u, panel, mb_fma(z, mb_sub(h, t), t));
+    mb_rnn_store(d, s->y + (b + i) * d->y_row + u, panel, mb_mac(z, mb_sub(h, t), t));
   }
 }
 

@@ -70,7 +70,7 @@ MB_INLINE void mb_tile_step(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const fl
     MB_UNROLL for (int j = 0; j < t.nv; j++) __builtin_prefetch(w + j * MB_VL + t.pf_dist, 0, 3);
   MB_UNROLL for (int i = 0; i < t.mr; i++) {
     mb_vf a = mb_bcast(x[mb_tile_x(t, i)]);
-    MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = mb_fma(a, b[j], acc[i][j]);
+    MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = mb_mac(a, b[j], acc[i][j]);
   }
 }
 
