@@ -118,12 +118,14 @@ def fuse_group(g: Graph, nodes: Sequence[Node]) -> Node:
     body = Graph(nodes[-1].name)
     env: dict[Value, Value] = {}
     outer: list[Value] = []
+    # a kernel reads its operands from memory, single numbers too
+    operands = nodes[0].inputs[:2] if is_contraction(nodes[0]) else []
 
     def inner(v: Value | None) -> Value | None:
         if v is None:
             return None
         if v not in env:
-            if v.const is not None and v.type.size == 1:
+            if v.const is not None and v.type.size == 1 and v not in operands:
                 env[v] = body.const_value(v.name, v.type, v.const)
             else:
                 env[v] = body.add_input(v.name, v.type)
