@@ -1,0 +1,194 @@
+"""Pages of docs/ that are written from the code: ops.md, passes.md, cli.md.
+
+    python tools/gen_docs.py            write them
+    python tools/gen_docs.py --check    fail if one is out of date
+
+Output depends on the code only: equal code gives equal pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+DOCS = ROOT / "docs"
+NOTE = "<!-- Written by tools/gen_docs.py. -->\n"
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop or blank line, on one line."""
+    head = " ".join(text.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=[a-z0-9)])\. ", head)[0].rstrip(".")
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# -- operators ----------------------------------------------------------------------------------------
+def way(op: Any) -> str:
+    found = [op.contraction and f"kernel ({op.contraction})", op.has_routine and "routine", op.has_expr and "loops"]
+    return ", ".join(f for f in found if f) or "made of others"
+
+
+def tolerance(op: Any) -> str:
+    return f"{op.tol.rtol:g}, {op.tol.atol:g}"
+
+
+def ops_page() -> str:
+    from monobloc.ops import registry
+
+    families: dict[str, list[Any]] = {}
+    for op in registry().values():
+        families.setdefault(type(op).__module__, []).append(op)
+    count = sum(len(names(op)) for op in registry().values() if not op.internal)
+    out = [f"# Operators\n\n{NOTE}\n{count} operators are read from ONNX models, opsets 7 to 26. {OPS_INTRO}"]
+    for module in sorted(families):
+        family = module.rpartition(".")[2]
+        out.append(f"\n## {family}\n\n{first_sentence(sys.modules[module].__doc__ or '')}\n")
+        out.append("| operator | compiled to | tolerance |\n|---|---|---|")
+        out += [row(op) for op in sorted(families[module], key=lambda o: o.name)]
+    return "\n".join(out) + "\n"
+
+
+OPS_INTRO = """An operator that is not here is an error that names the node, unless ONNX defines
+it by others (its function body is used then).
+
+*Compiled to*: `kernel` a register-tiled kernel where shapes and types allow, else loops; `loops` an expression that becomes a
+loop nest and fuses with its neighbours; `routine` C of its own; `made of others` nothing of its own is left. *Tolerance*:
+rtol, atol of float32 against the reference (float64, rounded once): |got - ref| <= atol + rtol * |ref|; integers are exact.
+Operators in *italics* are made by the compiler, never read from a model."""
+
+
+def names(op: Any) -> list[str]:
+    out = []
+    for name in (op.name, *op.aliases):
+        domain, _, short = name.rpartition("::")
+        domain = domain or op.domain
+        out.append(f"{domain}::{short}" if domain else short)
+    return out
+
+
+def row(op: Any) -> str:
+    shown = f"*{op.name}*" if op.internal else ", ".join(names(op))
+    return f"| {cell(shown)} | {way(op)} | {tolerance(op)} |"
+
+
+# -- passes -------------------------------------------------------------------------------------------
+def passes_page() -> str:
+    from monobloc import passes
+
+    comments = dict(pipeline_comments(inspect.getsource(passes.pipeline)))
+    out = [f"# Passes\n\n{NOTE}\nThe order in which a graph is rewritten, from `pipeline()` in `monobloc/passes/__init__.py`. After each"]
+    out[0] += " pass the\ngraph is verified. `--dump DIR` writes the graph after every pass that changed it.\n"
+    out.append("| | pass | in a word |\n|---:|---|---|")
+    steps = passes.pipeline()
+    out += [f"| {k} | `{p.name}` | {cell(comments.get(type(p).__name__) or first_sentence(sys.modules[type(p).__module__].__doc__ or ''))} |" for k, p in enumerate(steps, 1)]
+    for p in dict((type(p), p) for p in steps).values():
+        text = sys.modules[type(p).__module__].__doc__ or ""
+        out.append(f"\n## {p.name}\n\n{markdown(text)}")
+    return "\n".join(out) + "\n"
+
+
+def pipeline_comments(source: str) -> Iterator[tuple[str, str]]:
+    for m in re.finditer(r"(\w+)\(\),(?:\s*#\s*(.*))?", source):
+        yield m[1], (m[2] or "").strip()
+
+
+def markdown(docstring: str) -> str:
+    """Indented blocks become code blocks."""
+    blocks = []
+    for block in inspect.cleandoc(docstring).split("\n\n"):
+        if all(line.startswith("    ") for line in block.splitlines()):
+            block = f"```\n{textwrap.dedent(block)}\n```"
+        elif re.search(r"^\S.*   +\S", block, re.M):  # a table in columns
+            block = f"```\n{block}\n```"
+        blocks.append(block)
+    return "\n\n".join(blocks)
+
+
+# -- command line -------------------------------------------------------------------------------------
+def cli_page() -> str:
+    import typer.main
+
+    from monobloc.cli.app import app
+
+    group = typer.main.get_command(app)
+    out = [f"# Command line\n\n{NOTE}\n{CLI_INTRO}"]
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        if getattr(command, "hidden", False):
+            continue
+        out.append(f"\n## monobloc {name}\n\n{inspect.cleandoc(command.help or '').strip()}\n")
+        out.append(f"```\n{usage(name, command)}\n```\n")
+        rows = [(flag_text(p), p.help or "", getattr(p, "rich_help_panel", None)) for p in command.params if flag_text(p)]
+        own = [r for r in rows if r[2] is None]
+        shared = sorted({str(r[2]) for r in rows if r[2] is not None})
+        out += ["| option | |\n|---|---|"] * bool(own) + [f"| `{cell(a)}` | {cell(h)} |" for a, h, _ in own]
+        if shared:
+            out.append(f"\nand the options of {', '.join(f'*{s}*' for s in shared)}, below.")
+    out.append("\n# Options\n\nThe same for all verbs that take them; also keys of `monobloc.toml`.")
+    out += list(shared_options(group))
+    return "\n".join(out) + "\n"
+
+
+CLI_INTRO = """`monobloc VERB --help` says the same. Results go to stdout, messages to stderr. Exit codes: 0 done, 1 the user's error, 2 wrong
+usage, 70 a bug of ours. Colours only on terminals; `NO_COLOR` is honoured."""
+
+
+def usage(name: str, command: Any) -> str:
+    arguments = [p.metavar or p.name.upper() for p in command.params if not is_option(p)]
+    return " ".join(["monobloc", name, "[OPTIONS]", *arguments])
+
+
+def is_option(p: Any) -> bool:
+    return bool(p.opts[0].startswith("-"))
+
+
+def flag_text(p: Any) -> str:
+    if not is_option(p) or p.hidden or p.name == "help":
+        return ""
+    return ", ".join(p.opts) + ("" if p.is_flag else f" {p.metavar or p.name.upper()}")
+
+
+def shared_options(group: Any) -> Iterator[str]:
+    panels: dict[str, dict[str, str]] = {}
+    for command in group.commands.values():
+        for p in command.params:
+            panel = getattr(p, "rich_help_panel", None)
+            if panel and flag_text(p):
+                panels.setdefault(str(panel), {})[flag_text(p)] = p.help or ""
+    for panel, rows in panels.items():
+        yield f"\n## {panel}\n\n| option | |\n|---|---|"
+        yield from (f"| `{cell(a)}` | {cell(h)} |" for a, h in rows.items())
+
+
+# -- all ----------------------------------------------------------------------------------------------
+PAGES = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page}
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=ast.get_docstring(ast.parse(Path(__file__).read_text())))
+    p.add_argument("--check", action="store_true")
+    stale = []
+    check = p.parse_args().check
+    for name, make in PAGES.items():
+        path, text = DOCS / name, make()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    print(f"{'out of date' if check else 'written'}: {', '.join(stale) or 'nothing'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
