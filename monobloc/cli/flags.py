@@ -1,0 +1,118 @@
+"""The flags all verbs share, each written once: how it is spelled, parsed and explained.
+
+A verb names the groups it takes; `takes` puts their parameters into the signature that the argument
+parser reads and hands the verb one `Flags`. What was not given is None, so that a project file can
+say it instead (`settings`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Flags = Mapping[str, Any]
+"""What was given, by the flag's name with underscores"""
+
+
+def one_of(*words: str) -> dict[str, Any]:
+    """A flag with a few possible values."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise typer.BadParameter(f"`{text}` is none of {', '.join(words)}")
+        return text
+
+    return {"parser": parse, "metavar": "|".join(words)}
+
+
+def _flag(kind: Any, *names: str, help: str, group: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(*names, help=help, rich_help_panel=group, show_default=False, **more)]
+
+
+def _many(*names: str, help: str, group: str, metavar: str) -> Any:
+    return _flag(list[str], *names, help=help, group=group, metavar=metavar)
+
+
+def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Any:
+    return _flag(Path, *names, help=help, group=group, metavar=metavar)
+
+
+MACHINE, MODEL, CODE, LINK, WORK = "machine", "model", "code", "link", "work"
+
+FLAGS: dict[str, dict[str, Any]] = {
+    MACHINE: {
+        "target": _flag(str, "--target", metavar="NAME", group=MACHINE, help="machine to build for (default: host)"),
+        "cpu": _flag(str, "--cpu", metavar="CPU", group=MACHINE, help="level of the CPU, as in x86-64-v3"),
+        "features": _flag(str, "--features", metavar="A,B", group=MACHINE, help="CPU features beyond the level"),
+    },
+    MODEL: {
+        "name": _flag(str, "--name", metavar="NAME", group=MODEL, help="prefix of the C names (default: the stem)"),
+        "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
+        "dim": _many("--dim", metavar="BATCH=4", group=MODEL, help="size of a symbolic dimension"),
+        "bind": _many("--bind", metavar="X=3", group=MODEL, help="fix an input: a number, a list, a .npy file"),
+        "keep_output": _many("--keep-output", metavar="NAME", group=MODEL, help="keep this output, or inner value"),
+    },
+    CODE: {
+        "optimize": _flag(str, "--optimize", group=CODE, help="what to optimize for", **one_of("speed", "size")),
+        "numerics": _flag(str, "--numerics", group=CODE, help="the numeric contract",
+                          **one_of("default", "fast", "strict")),
+        "threads": _flag(str, "--threads", metavar="N", group=CODE, help="threads a run may use (default 1)"),
+        "debug": _flag(bool, "--debug", "-g", group=CODE, help="keep symbols and line numbers"),
+        "lto": _flag(str, "--lto", group=CODE, help="LLVM's link-time optimization (default thin)",
+                     **one_of("none", "thin", "full")),
+        "graph_lto": _flag(str, "--graph-lto", group=CODE, help="compile graphs anew at the link (default on)",
+                           **one_of("on", "off")),
+    },
+    LINK: {
+        "emit": _flag(str, "--emit", group=LINK, help="kind of image (default: from the suffix of OUT)",
+                      **one_of("exe", "shared", "object", "archive")),
+        "libdir": _many("-L", metavar="DIR", group=LINK, help="where to look for libraries"),
+        "lib": _many("-l", metavar="NAME", group=LINK, help="link a library"),
+        "script": _path("-T", group=LINK, help="linker script"),
+        "map": _path("-Map", "--map", group=LINK, help="write the linker's map"),
+        "ram": _flag(str, "--ram", metavar="256K", group=LINK, help="budget of RAM; more is an error"),
+        "flash": _flag(str, "--flash", metavar="1M", group=LINK, help="budget of weights; more is an error"),
+    },
+    WORK: {
+        "report": _path("--report", metavar="R.json|R.html", group=WORK, help="write what was made, and why"),
+        "dump": _path("--dump", metavar="DIR", group=WORK, help="write the graph after every pass, and the C code"),
+        "depfile": _path("--depfile", group=WORK, help="write what the output depends on, for make"),
+        "jobs": _flag(int, "--jobs", "-j", metavar="N", group=WORK, min=1, help="processes (default: all cores)"),
+        "cache": _path("--cache", metavar="DIR", group=WORK, help="where results are kept (default: user's cache)"),
+        "no_cache": _flag(bool, "--no-cache", group=WORK, help="neither read nor write the cache"),
+        "project": _path("--project", group=WORK, help="project file (default: monobloc.toml, if no file is named)"),
+    },
+}
+OUT = Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT", show_default=False, help="what to write")]
+INPUT = Annotated[list[str] | None, typer.Option(
+    "--input", "-i", metavar="[NAME=]FILE", show_default=False, help="data: .npy, .npz, .pb or an image")]
+SEED = Annotated[int, typer.Option("--seed", min=0, help="seed of random data")]
+
+
+def takes(*groups: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a verb the flags of these groups, as one mapping in its parameter `flags`."""
+    kinds = {name: kind for g in groups for name, kind in FLAGS[g].items()}
+
+    def wrap(verb: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(verb, eval_str=True)
+        kept = [p for p in own.parameters.values() if p.name != "flags"]
+
+        @functools.wraps(verb)
+        def call(**values: Any) -> Any:
+            flags = {k: values.pop(k) for k in kinds}
+            return verb(**values, flags={k: v for k, v in flags.items() if v not in (None, [], ())})
+
+        more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=t)
+                for n, t in kinds.items()]
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept]
+        call.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in [*kept, *more]}
+        del call.__wrapped__  # type: ignore[attr-defined]
+        return call
+
+    return wrap

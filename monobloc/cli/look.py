@@ -1,0 +1,253 @@
+"""`check`, `inspect` and `targets`: facts, nothing is built."""
+
+from __future__ import annotations
+
+import json as js
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monobloc import driver, targets
+from monobloc.cli import Usage, console, tables
+from monobloc.cli.flags import Flags
+from monobloc.cli.settings import options, work_on
+from monobloc.codegen.lower import Lowered
+from monobloc.errors import LinkError, ModelError, MonoblocError
+from monobloc.frontend import Facts, describe
+from monobloc.ir.text import print_graph
+from monobloc.link.objects import Module, copy_graph
+from monobloc.object import ar, elf, fat
+from monobloc.options import Options
+from monobloc.report import facts, store
+
+
+# -- check --------------------------------------------------------------------------------------------
+def check(models: list[Path], json: bool, flags: Flags) -> int:
+    work = work_on(models, flags)
+    if not work.models:
+        raise Usage("no model to check")
+    bad = 0
+    for path, o in work.models:
+        known = describe(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+        low = facts.program_of(driver.module_of(path, known.imported, o), o) if known.imported else None
+        if json:
+            console.say(js.dumps(_check_json(known, low)))
+        else:
+            _show_check(path, known, low, o)
+        bad += known.imported is None
+    return 1 if bad else 0
+
+
+def _check_json(f: Facts, low: Lowered | None) -> dict[str, Any]:
+    return {
+        "model": f.name, "ok": f.imported is not None, "producer": f.producer, "opsets": f.opsets,
+        "inputs": {p.name: p.type for p in f.inputs}, "outputs": {p.name: p.type for p in f.outputs},
+        "ops": f.ops, "weights": f.weight_bytes, "unsupported": [str(e) for e in f.unsupported],
+        "problems": [str(e) for e in f.problems], "notes": list(f.notes),
+        "arena": low.placement.arena if low else None, "arena_bound": low.placement.bound if low else None,
+        "weights_packed": low.weights_bytes if low else None,
+    }
+
+
+def _show_check(path: Path, f: Facts, low: Lowered | None, o: Options) -> None:
+    console.heading(f"{path.name} for {o.target.name} {o.target.cpu}")
+    kinds = ", ".join(f"{console.size(n)} {t}" for t, n in f.weight_bytes_by_type.items())
+    rows: list[tuple[str, Any]] = [
+        ("made by", f.producer or "unknown"), ("opset", _opsets(f)),
+        *[("input" if not k else "", f"{p.name} {p.type}") for k, p in enumerate(f.inputs)],
+        *[("output" if not k else "", f"{p.name} {p.type}") for k, p in enumerate(f.outputs)],
+        ("nodes", f"{sum(f.ops.values())}: " + ", ".join(f"{n} {op}" for op, n in f.ops.items())),
+        ("weights", f"{console.size(f.weight_bytes)}" + (f" ({kinds})" if len(f.weight_bytes_by_type) > 1 else "")),
+    ]
+    if low is not None:
+        p = low.placement
+        rows += [("arena", f"{console.size(p.arena)} of RAM (lower bound {console.size(p.bound)})"),
+                 ("flash", f"{console.size(low.weights_bytes)} of weights, and code"),
+                 ("layers", f"{sum(map(len, low.unit.layers))} after fusing")]
+    console.facts(rows)
+    console.notes(f.notes)
+    console.problems([*f.problems, *f.unsupported])
+    if f.imported is not None:
+        console.say(f"everything is supported: `monobloc build {path}`")
+
+
+def _opsets(f: Facts) -> str:
+    named = (f"{domain or 'ai.onnx'} {v}" for domain, v in f.opsets.items())
+    return ", ".join(named) + f" (IR {f.ir_version})"
+
+
+# -- inspect ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Inspect:
+    """What of a file to show"""
+
+    why: str | None = None
+    graph: bool = False
+    everything: bool = False
+    json: bool = False
+
+
+def inspect(file: Path, how: Inspect, flags: Flags) -> int:
+    if not file.is_file():
+        raise LinkError(f"cannot read `{file}`: no such file")
+    o = options(flags)
+    if how.graph:
+        return _show_graphs(file, o)
+    if file.suffix == ".mb":
+        raise ModelError(f"`{file}` is a dump, which is text", hints=[f"`monobloc opt {file}` runs passes on it"])
+    report = report_of(file, o)
+    if how.why is not None:
+        return _why(report, how.why, how.json)
+    if how.json:
+        console.say(js.dumps(report, indent=1))
+        return 0
+    if file.suffix != ".json":
+        _show_object(file)
+    tables.show(report, how.everything)
+    return 0
+
+
+def report_of(file: Path, o: Options) -> dict[str, Any]:
+    """The facts of any file: made anew from a graph, read from a report, or kept from an image's build."""
+    if file.suffix == ".json":
+        return _read_report(file)
+    modules = _modules(file, o)
+    if modules:
+        return _of_modules(file, modules, o)
+    data = ar.map_file(file)
+    if not elf.is_elf(data) and not ar.is_archive(data):
+        raise LinkError(f"`{file}` is neither a model, an object, an image nor a report")
+    known = store.find(file, driver.open_cache(o))
+    if known is not None:
+        return known
+    if elf.is_elf(data):
+        console.note("not built here, or with `--no-cache`: layers and memory plan are in the build's `--report`")
+    return {"image": file.name, "bytes": len(data), "sections": facts.of_sections(data), "models": [],
+            "symbols": _own_symbols(data)}
+
+
+def _read_report(file: Path) -> dict[str, Any]:
+    try:
+        report = js.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as e:
+        raise ModelError(f"`{file}` is no report: {e}") from None
+    if not isinstance(report, dict) or report.get("report") != facts.FORMAT:
+        raise ModelError(f"`{file}` is no report of this version", hints=["`monobloc build --report` writes one"])
+    return report
+
+
+def _modules(file: Path, o: Options) -> list[Module]:
+    if driver.is_model(file):
+        return [driver.module_of(file, driver.import_model(file, o), o)]
+    return facts.modules_of(file)
+
+
+def _of_modules(file: Path, modules: Sequence[Module], o: Options) -> dict[str, Any]:
+    data = ar.map_file(file)
+    return {
+        "report": facts.FORMAT, "image": file.name, "bytes": len(data), "target": o.target.name, "cpu": o.target.cpu,
+        "features": list(o.target.features), "options": facts.options_facts(o), "sections": facts.of_sections(data),
+        "symbols": [], "models": [facts.of_program(facts.program_of(m, o)) for m in modules],
+    }
+
+
+def _own_symbols(data: memoryview) -> list[dict[str, Any]]:
+    if not elf.is_elf(data):
+        return []
+    parsed = elf.Elf(data)
+    names = {s.index: s.name for s in parsed.sections}
+    found = [s for s in parsed.symbols if s.defined and s.size]
+    return sorted(({"name": s.name, "bytes": s.size, "section": names.get(s.section, "")} for s in found),
+                  key=lambda s: (-int(str(s["bytes"])), str(s["name"])))
+
+
+def _show_object(file: Path) -> None:
+    """What stage 1 wrote into an object: the summary of each."""
+    data = ar.map_file(file)
+    if driver.is_model(file) or not (ar.is_archive(data) or fat.is_monobloc(data)):
+        return
+    for x in fat.read(file):
+        s = x.summary
+        console.heading(f"object {x.name}")
+        console.facts([
+            ("prefix", s["prefix"]), ("model", s["title"]),
+            *(("input", f"{n} {t}") for n, t in s["inputs"]), *(("output", f"{n} {t}") for n, t in s["outputs"]),
+            ("code for", f"{s['target']} {s['cpu']} {','.join(s['features'])}".rstrip()),
+            ("format", f"{s['format']}, LLVM {s['llvm']}"),
+            ("graph", f"{len(x.ir):,} characters, {s['graph_hash'][:16]}"),
+            ("bitcode", console.size(memoryview(x.bitcode).nbytes)),
+            ("weights", f"{console.size(sum(s['weights'].values()))} in {len(s['weights'])} tensors"),
+        ])
+        console.say()
+
+
+def _show_graphs(file: Path, o: Options) -> int:
+    modules = _modules(file, o)
+    if not modules:
+        raise LinkError(f"`{file}` holds no graph", hints=["models, objects and archives do"])
+    for m in modules:
+        console.say(print_graph(copy_graph(m.graph)))
+    return 0
+
+
+def _why(report: dict[str, Any], name: str, json: bool) -> int:
+    """Every decision about what is called so: nodes, the model's nodes they came from, weights, buffers."""
+    found = [(m, d) for m in report["models"] for d in tables.decisions_about(m, name)]
+    where = [line for m in report["models"] for line in tables.places_of(m, name)]
+    if not found and not where:
+        raise ModelError(f"nothing is called '{name}'", hints=tables.similar(report, name))
+    if json:
+        console.say(js.dumps({"decisions": [d for _, d in found], "places": where}))
+        return 0
+    for line in where:
+        console.say(line)
+    console.table(("node", "pass", "reason"), [(d["node"], d["pass"], d["reason"]) for _, d in found])
+    return 0
+
+
+# -- targets ------------------------------------------------------------------------------------------
+def targets_facts() -> dict[str, Any]:
+    rows = []
+    for name in targets.names():
+        t = targets.resolve(name)
+        emulator = t.runner[0] if t.runner else ""
+        rows.append({
+            "name": name, "triple": t.triple, "cpus": list(targets.cpus(name)), "features": _features(name),
+            "runs": "here" if targets.runs_here(t) else emulator if emulator and shutil.which(emulator) else "",
+            "emulator": emulator,
+        })
+    try:
+        host = targets.resolve()
+        here: dict[str, Any] | None = {"target": host.name, "cpu": host.cpu, "features": list(host.features)}
+    except MonoblocError:
+        here = None
+    return {"host": here, "targets": rows}
+
+
+def _features(name: str) -> list[str]:
+    """Names `--features` takes"""
+    module = targets._module(name)  # noqa: SLF001
+    return sorted(getattr(module, "FEATURES", {}))
+
+
+def show_targets(json: bool) -> int:
+    found = targets_facts()
+    if json:
+        console.say(js.dumps(found))
+        return 0
+    rows = [[t["name"], " ".join(t["cpus"]), _runs(t)] for t in found["targets"]]
+    console.table(("target", "--cpu", "runs"), rows)
+    here = found["host"]
+    if here:
+        console.say(f"host is {here['target']} --cpu {here['cpu']} --features {','.join(here['features'])}".rstrip())
+    for t in found["targets"]:
+        console.say(f"{t['name']} --features: {' '.join(t['features'])}")
+    return 0
+
+
+def _runs(t: dict[str, Any]) -> str:
+    if t["runs"]:
+        return "here" if t["runs"] == "here" else f"in {t['runs']}"
+    return f"in {t['emulator']}, not installed (apt-get install qemu-user)" if t["emulator"] else "no"

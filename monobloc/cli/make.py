@@ -1,0 +1,157 @@
+"""`build`, `compile` and `link`: files in, files out, one line about each."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from monobloc import driver
+from monobloc.cli import Usage, console
+from monobloc.cli.flags import Flags
+from monobloc.cli.settings import Work, options, thread_counts, work_on
+from monobloc.cli.words import files_and_options
+from monobloc.errors import LinkError
+from monobloc.link.image import Image
+from monobloc.object import toolchain
+from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
+from monobloc.report import depfile, facts, store, write
+
+Report = dict[str, Any]
+
+
+def build(files: list[str], output: Path | None, flags: Flags) -> int:
+    words = files_and_options(files)
+    work = work_on([w for w in words if isinstance(w, Path)], flags, output)
+    _one_thread_count(work.flags)
+    if not work.models and not work.files:
+        raise Usage("no file to build")
+    first = (*(m for m, _ in work.models), *work.files)[0]
+    out = work.output or _default_output(first, work.flags.get("emit"))
+    emit: Emit = work.flags.get("emit") or EMIT_OF_SUFFIX.get(out.suffix, "exe")
+    _not_over_an_input(out, [*(m for m, _ in work.models), *work.files])
+    inputs: list[Path] = [*(m for m, _ in work.models), *work.files]
+    if any(isinstance(w, str) for w in words):
+        raise Usage("options between files are for `monobloc link`")
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, console.progress() as progress:
+        o = _with_map(work.options, work.flags, emit, Path(tmp))
+        of = {m: replace(mo, map=o.map) for m, mo in work.models}
+        libs, dirs = _libraries(work.flags)
+        made = driver.build(inputs, out, emit, of.get(first, o) if len(inputs) == 1 else o, progress,
+                            libs, dirs, of)
+        report = _report(made.image, emit, o, {p: i.notes for p, i in made.imported.items()})
+    console.notes(n for i in made.imported.values() for n in i.notes)
+    _finish(report, out, inputs, work)
+    return 0
+
+
+def compile_one(file: Path, output: Path | None, header: Path | None, flags: Flags) -> int:
+    _one_thread_count(flags)
+    out = output or Path(file.stem + ".o")
+    work = work_on([file], flags, out)
+    _not_over_an_input(out, [file])
+    if file.suffix in driver.SOURCE_SUFFIXES:
+        with console.progress():
+            driver.compile_source(file, out, work.options)
+        console.say(f"{out}: {console.size(out.stat().st_size)}")
+    elif driver.is_model(file):
+        with console.progress() as progress:
+            imported = driver.compile_to_object(file, out, work.models[0][1], header, progress)
+        console.notes(imported.notes)
+        console.say(f"{out}: {console.size(out.stat().st_size)}, header {header or out.with_suffix('.h')}")
+        if "report" in flags:
+            write(facts.of_objects([out], work.options), flags["report"])
+    else:
+        raise Usage(f"`{file}` is neither a model nor a source file\n"
+                    f"  hint: models end in {', '.join(driver.MODEL_SUFFIXES)}")
+    depfile.write(work.flags.get("depfile"), out, [file, *_project(work)])
+    return 0
+
+
+def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags) -> int:
+    _one_thread_count(flags)
+    words = files_and_options(files)
+    paths = [w for w in words if isinstance(w, Path)]
+    if not paths:
+        raise Usage("no object to link")
+    for p in paths:
+        if driver.is_model(p):
+            raise LinkError(f"`{p}` is a model, and `link` takes objects",
+                            hints=[f"`monobloc build {p} -o OUT` does both steps", f"`monobloc compile {p}` first"])
+    emit = _link_emit(output, relocatable, flags)
+    out = output or (Path("a.o") if emit == "object" else _default_output(paths[0], emit))
+    _not_over_an_input(out, paths)
+    if "script" in flags:
+        words += ["-T", str(flags["script"])]
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, console.progress() as progress:
+        o = _with_map(options(flags), flags, emit, Path(tmp))
+        image = driver.link(words, out, emit, o, progress, *_libraries(flags))
+        report = _report(image, emit, o, {})
+    _finish(report, out, paths, Work(o, files=tuple(paths), output=out, flags=flags))
+    return 0
+
+
+def _link_emit(output: Path | None, relocatable: bool, flags: Flags) -> Emit:
+    if relocatable and flags.get("emit", "object") != "object":
+        raise Usage(f"`-r` makes an object, and `--emit {flags['emit']}` asks for something else")
+    if relocatable:
+        return "object"
+    named = EMIT_OF_SUFFIX.get(output.suffix, "exe") if output else "exe"
+    return cast(Emit, flags.get("emit") or named)
+
+
+# -- parts --------------------------------------------------------------------------------------------
+def _one_thread_count(flags: Flags) -> None:
+    if len(thread_counts(flags)) > 1:
+        raise Usage("several `--threads` are for `monobloc bench`; an image is built for one number, its most")
+
+
+def _default_output(first: Path, emit: Emit | None) -> Path:
+    """The first input's stem, with the suffix of what is made."""
+    suffix = next((s for s, e in EMIT_OF_SUFFIX.items() if e == emit), "")
+    out = Path(first.stem + suffix)
+    return out if out != first and out.name != first.name else Path(f"{first.stem}.out")
+
+
+def _not_over_an_input(out: Path, inputs: list[Path]) -> None:
+    for p in inputs:
+        if out.exists() and p.exists() and out.samefile(p):
+            raise Usage(f"`-o {out}` would overwrite the input `{p}`")
+    if out.is_dir():
+        raise Usage(f"`-o {out}` is a folder")
+
+
+def _with_map(o: Options, flags: Flags, emit: Emit, folder: Path) -> Options:
+    """With the linker's map: the report reads symbols from it, since images have none."""
+    return replace(o, map=flags.get("map") or folder / "map") if emit in ("exe", "shared") else o
+
+
+def _libraries(flags: Flags) -> tuple[list[str], list[Path]]:
+    return list(flags.get("lib", [])), [Path(d) for d in flags.get("libdir", [])]
+
+
+def _report(image: Image, emit: Emit, o: Options, notes: dict[str, list[str]]) -> Report:
+    """Facts of an image; those of an unchanged one may be at hand."""
+    cache = driver.open_cache(o)
+    known = store.find(image.path, cache) if image.cached else None
+    if known is not None:
+        return known
+    report = facts.of_image(image, emit, o, toolchain.tool_version(), notes)
+    store.keep(image.path, report, cache)
+    return report
+
+
+def _project(work: Work) -> list[Path]:
+    return [work.project] if work.project else []
+
+
+def _finish(report: Report, out: Path, inputs: list[Path], work: Work) -> None:
+    if "report" in work.flags:
+        write(report, work.flags["report"])
+    depfile.write(work.flags.get("depfile"), out, [*inputs, *_project(work)])
+    console.say(f"{out}: {console.size(out.stat().st_size)}, {report['emit']} for {report['target']} {report['cpu']}")
+    for m in report["models"]:
+        above = m["arena"] / m["arena_bound"] - 1 if m["arena_bound"] else 0
+        bound = "the least possible" if above <= 0 else f"{100 * above:.1f}% over the bound"
+        console.say(f"  {m['title']}: arena {console.size(m['arena'])} ({bound}), weights {console.size(m['weights'])}")

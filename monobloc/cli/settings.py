@@ -1,0 +1,211 @@
+"""Flags and `monobloc.toml` become `Options`.
+
+The file has the flags' own names, as keys of the whole or of one model; what the command line says
+goes first. A verb that is given no file works on the project's.
+
+    output = "app"            # and any flag: target, lto, threads, ...
+    sources = ["main.c"]
+
+    [[model]]
+    path = "kws.onnx"         # and name, shape, dim, bind, keep-output
+    dim = { batch = 1 }
+
+    [memory]
+    ram = "256K"
+    flash = "1M"
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from monobloc.cli import Usage
+from monobloc.cli.flags import FLAGS, MODEL, Flags
+from monobloc.driver import user_cache
+from monobloc.errors import ModelError
+from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
+from monobloc.targets import resolve
+
+PROJECT = Path("monobloc.toml")
+MODEL_KEYS = tuple(FLAGS[MODEL])
+TOP_KEYS = ("output", "sources", "model", "memory", *(n for g, f in FLAGS.items() if g != MODEL for n in f))
+MEMORY_KEYS = ("ram", "flash")
+PATHS = ("dump", "report", "cache", "depfile", "map", "script")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project file: flags for all, models with flags of their own, other inputs, the output."""
+
+    flags: Flags = field(default_factory=dict)
+    models: tuple[tuple[Path, Flags], ...] = ()
+    sources: tuple[Path, ...] = ()
+    output: Path | None = None
+    path: Path | None = None
+
+
+# -- project file -------------------------------------------------------------------------------------
+def read_project(path: Path) -> Project:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Usage(f"no file is named, and there is no `{path}`") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ModelError(f"{path}: {str(e)[:1].lower()}{str(e)[1:]}") from None
+    top = _keys(data, TOP_KEYS, str(path))
+    memory = _keys(_table(top.pop("memory", {}), f"{path}: `memory`"), MEMORY_KEYS, f"{path}: [memory]")
+    models = [_model(m, path) for m in _list(top.pop("model", []), f"{path}: `model`")]
+    sources = [path.parent / str(s) for s in _list(top.pop("sources", []), f"{path}: `sources`")]
+    output = top.pop("output", None)
+    flags = {k: _flag_value(k, v, path) for k, v in {**top, **memory}.items()}
+    return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
+
+
+def _model(data: Any, project: Path) -> tuple[Path, Flags]:
+    where = f"{project}: [[model]]"
+    entry = _keys(_table(data, where), ("path", *MODEL_KEYS), where)
+    if not isinstance(entry.get("path"), str):
+        raise ModelError(f"{where} has no `path`")
+    path = project.parent / entry.pop("path")
+    return path, {k: _model_value(k, v, project) for k, v in entry.items()}
+
+
+def _keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> dict[str, Any]:
+    out = {}
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ModelError(f"{where}: unknown key `{key}`",
+                             hints=[f"did you mean `{near[0]}`?"] if near else [f"keys: {', '.join(known)}"])
+        out[name] = value
+    return out
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ModelError(f"{where} is no table")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ModelError(f"{where} is no list")
+    return value
+
+
+def _flag_value(name: str, value: Any, project: Path) -> Any:
+    if name in PATHS:
+        return project.parent / str(value)
+    if isinstance(value, bool) and name == "graph_lto":
+        return "on" if value else "off"
+    if isinstance(value, (bool, list)):
+        return value if isinstance(value, bool) else [str(v) for v in value]
+    return int(value) if name == "jobs" else str(value)
+
+
+def _model_value(name: str, value: Any, project: Path) -> Any:
+    """`{ x = [1, 3] }` and `["x=1x3"]` mean the same."""
+    if name == "name":
+        return str(value)
+    if isinstance(value, Mapping):
+        between = "x" if name == "shape" else ","
+        return [f"{k}={_spelled(v, between, project)}" for k, v in value.items()]
+    return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+
+
+def _spelled(value: Any, between: str, project: Path) -> str:
+    if isinstance(value, str) and value.endswith(".npy"):
+        return str(project.parent / value)
+    return between.join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# -- options ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Work:
+    """What a verb works on: models with their options, other files, where the output goes."""
+
+    options: Options
+    models: tuple[tuple[Path, Options], ...] = ()
+    files: tuple[Path, ...] = ()
+    output: Path | None = None
+    flags: Flags = field(default_factory=dict)
+    project: Path | None = None
+
+    @property
+    def options_of(self) -> dict[Path, Options]:
+        return dict(self.models)
+
+
+def work_on(files: Sequence[Path], flags: Flags, output: Path | None = None) -> Work:
+    """The files named, or else the project's; in a project, every model may have flags of its own."""
+    if not files or "project" in flags:
+        return _project_work(files, flags, output)
+    return _named_work(files, flags, output)
+
+
+def _named_work(files: Sequence[Path], flags: Flags, output: Path | None) -> Work:
+    o = options(flags)
+    models = [f for f in files if f.suffix == ".onnx"]
+    if len(models) > 1 and o.name:
+        raise Usage("`--name` names one model, and several are given\n  hint: names go into a project file")
+    return Work(o, tuple((m, o) for m in models), tuple(f for f in files if f not in models), output, flags)
+
+
+def _project_work(files: Sequence[Path], flags: Flags, output: Path | None) -> Work:
+    p = read_project(flags.get("project", PROJECT))
+    merged = {**p.flags, **flags}
+    own = {path.resolve(): f for path, f in p.models}
+    chosen = [(f, own.get(f.resolve(), {})) for f in files if f.suffix == ".onnx"] if files else list(p.models)
+    given = {k: v for k, v in flags.items() if k in MODEL_KEYS}
+    if len(chosen) > 1 and given:
+        raise Usage(f"`--{next(iter(given)).replace('_', '-')}` is of one model, and `{p.path}` has several")
+    models = tuple((path, options({**merged, **f, **given})) for path, f in chosen)
+    rest = tuple(f for f in files if f.suffix != ".onnx") if files else p.sources
+    if not models and not rest:
+        raise ModelError(f"{p.path}: names no model", hints=["[[model]]\n        path = \"m.onnx\""])
+    return Work(options({k: v for k, v in merged.items() if k not in MODEL_KEYS}), models, rest,
+                output or p.output, merged, p.path)
+
+
+def options(flags: Flags) -> Options:
+    """Options of flags; what is not given keeps its default."""
+    o = Options(target=resolve(flags.get("target", "host"), flags.get("cpu"), flags.get("features")))
+    same = {k: flags[k] for k in ("name", "lto", "optimize", "numerics", "debug", "dump", "jobs") if k in flags}
+    parsed: dict[str, Any] = {
+        "graph_lto": flags.get("graph_lto", "on") != "off",
+        "threads": one_thread_count(flags),
+        "shapes": _usage(parse_shapes, flags.get("shape", ())),
+        "dims": _usage(parse_dims, flags.get("dim", ())),
+        "bind": parse_bind(flags.get("bind", ())),
+        "keep_outputs": tuple(flags.get("keep_output", ())),
+        "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),
+        "ram": _usage(parse_size, flags["ram"]) if "ram" in flags else None,
+        "flash": _usage(parse_size, flags["flash"]) if "flash" in flags else None,
+    }
+    return replace(o, **same, **parsed)
+
+
+def _usage(parse: Callable[[Any], T], value: Any) -> T:
+    try:
+        return parse(value)
+    except ModelError as e:
+        raise Usage(str(e)) from None
+
+
+def thread_counts(flags: Flags) -> list[int]:
+    """`--threads 1,2`: several are for `bench`."""
+    words = str(flags.get("threads", "1")).split(",")
+    if not all(w.strip().isdigit() and int(w) > 0 for w in words):
+        raise Usage(f"`--threads {flags['threads']}` is no number of threads")
+    return [int(w) for w in words]
+
+
+def one_thread_count(flags: Flags) -> int:
+    return max(thread_counts(flags))

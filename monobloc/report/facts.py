@@ -1,0 +1,138 @@
+"""Facts of an image as one dictionary: sizes, plan, layers, weights, decisions. No clocks in it, so
+that the same build gives the same report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monobloc import __version__
+from monobloc.codegen.lower import Lowered, lower
+from monobloc.ir.graph import Node, Value
+from monobloc.link.image import Image
+from monobloc.link.objects import Module, context, copy_graph, read_module
+from monobloc.object import ar, elf, fat
+from monobloc.options import Options
+from monobloc.report.linkmap import symbols_of_map
+
+FORMAT = 1
+
+
+def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Everything about a finished link."""
+    programs, origins = programs_of(image, o)
+    data = ar.map_file(image.path)
+    models = [of_program(p) for p in programs]
+    return {
+        "report": FORMAT,
+        "monobloc": __version__,
+        "toolchain": tool,
+        "image": image.path.name,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "emit": emit,
+        "target": o.target.name,
+        "cpu": o.target.cpu,
+        "features": list(o.target.features),
+        "options": options_facts(o),
+        "sections": of_sections(data),
+        "symbols": symbols_of_map(o.map.read_text(errors="replace")) if o.map and o.map.is_file() else [],
+        "ram": sum(m["arena"] for m in models),
+        "flash": len(data),
+        "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ()))}
+                   for m, x in zip(models, origins, strict=True)],
+    }
+
+
+def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:
+    """What an image was made from; made again where the link had no need to."""
+    if image.programs:
+        return image.programs, [m.origin for m in image.modules]
+    modules = list(image.modules) or modules_of(image.path)
+    return [program_of(m, o) for m in modules], [m.origin for m in modules]
+
+
+def program_of(m: Module, o: Options, stage: str = "image") -> Lowered:
+    return lower(copy_graph(m.graph), context(o, stage), m.prefix, m.title)
+
+
+def modules_of(path: Path) -> list[Module]:
+    """The graphs of an object or archive."""
+    data = ar.map_file(path)
+    return [read_module(x) for x in fat.read(path)] if ar.is_archive(data) or fat.is_monobloc(data) else []
+
+
+def of_objects(paths: Sequence[Path], o: Options) -> dict[str, Any]:
+    """Facts of objects: what a link of them alone would plan."""
+    path = paths[0]
+    return of_image(Image(path), "object", o, "", {})
+
+
+def options_facts(o: Options) -> dict[str, Any]:
+    names = ("lto", "graph_lto", "optimize", "numerics", "threads", "debug", "ram", "flash")
+    return {n: getattr(o, n) for n in names}
+
+
+# -- files --------------------------------------------------------------------------------------------
+def of_sections(data: memoryview) -> list[dict[str, Any]]:
+    """Sections of an ELF file; none of an archive."""
+    if not elf.is_elf(data):
+        return []
+    return [{"name": s.name, "bytes": s.size, "address": s.addr, "flags": _section_flags(s),
+             "in_file": s.type != elf.SHT_NOBITS}
+            for s in elf.sections(data) if s.type and s.name]
+
+
+def _section_flags(s: elf.Section) -> str:
+    bits = ((elf.SHF_ALLOC, "A"), (elf.SHF_WRITE, "W"), (elf.SHF_EXECINSTR, "X"), (elf.SHF_EXCLUDE, "E"))
+    return "".join(c for bit, c in bits if s.flags & bit)
+
+
+# -- programs -----------------------------------------------------------------------------------------
+def of_program(low: Lowered) -> dict[str, Any]:
+    """One model: interface, memory over time, layers, weights, reasons."""
+    p, unit = low.placement, low.unit
+    work = [n for n in p.order if n not in p.views]
+    part = {name: k for k, names in enumerate(unit.layers) for name in names}
+    return {
+        "prefix": low.interface.prefix,
+        "title": low.interface.title,
+        "inputs": [_port(x) for x in low.interface.inputs],
+        "outputs": [_port(x) for x in low.interface.outputs],
+        "arena": p.arena,
+        "arena_bound": p.bound,
+        "order_optimal": p.order_optimal,
+        "stack_bound": low.interface.stack_bound,
+        "weights": low.weights_bytes,
+        "steps": [n.name for n in p.order],
+        "buffers": [_buffer(*b) for b in p.buffers],
+        "scratch": [{"node": n.name, "offset": at} for n, at in p.scratch.items()],
+        "layers": [{**_layer(n), "part": part.get(n.name)} for n in work],
+        "views": [n.name for n in p.order if n in p.views],
+        "constants": [_weight(s, v) for s, v in unit.weights.items()],
+        "decisions": [{"node": n, "pass": by, "reason": why} for n, by, why in dict.fromkeys(low.context.why)],
+        "passes": [{"pass": name, "changed": changed} for name, _, changed in low.context.times],
+    }
+
+
+def _port(x: Any) -> dict[str, Any]:
+    return {"name": x.name, "type": str(x.type), "offset": x.offset, "bytes": x.bytes}
+
+
+def _buffer(v: Value, offset: int, first: int, last: int) -> dict[str, Any]:
+    return {"name": v.name, "type": str(v.type), "offset": offset, "bytes": v.type.bytes, "first": first,
+            "last": last, "node": v.producer.name if v.producer is not None else None}
+
+
+def _layer(n: Node) -> dict[str, Any]:
+    inner = n.body.nodes if n.body is not None else [n]
+    return {"name": n.name, "ops": [m.op for m in inner], "types": [str(v.type) for v in n.outputs],
+            "kernel": n.attrs.get("kernel"), "from": list(n.locs),
+            "weights": [v.name for v in n.used if v.const is not None]}
+
+
+def _weight(symbol: str, v: Value) -> dict[str, Any]:
+    return {"symbol": symbol, "name": v.name, "type": str(v.type), "bytes": v.type.bytes,
+            "nodes": [n.name for n in v.users]}
