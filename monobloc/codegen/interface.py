@@ -6,6 +6,7 @@ instruction that may be missing. Names follow from the prefix; everything else i
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from monobloc.codegen.names import c_string, comment, mangle
@@ -59,6 +60,12 @@ def port_names(ports: tuple[Port, ...]) -> list[str]:
     return [mangle(p.name) for p in ports]
 
 
+def macro_names(names: list[str]) -> list[str]:
+    """Upper case, as C has it; names that differ in nothing but case keep theirs."""
+    count = Counter(n.upper() for n in names)
+    return [n.upper() if count[n.upper()] == 1 else n for n in names]
+
+
 # -- header -------------------------------------------------------------------------------------------
 def header(i: Interface) -> str:
     """C99 and C++ header; needs no other of ours. It holds what a link cannot change."""
@@ -71,8 +78,9 @@ def header(i: Interface) -> str:
         f"const char *{p}_strerror(int status);", "",
     ]
     for kind, ports in (("in", i.inputs), ("out", i.outputs)):
-        for port in ports:
-            out += _port_declarations(i, kind, port)
+        macros = macro_names(port_names(ports))
+        for port, macro in zip(ports, macros, strict=True):
+            out += _port_declarations(i, kind, port, f"{up}_{kind.upper()}_{macro}")
     out += [
         f"/* One inference: {up}_OK or an error. Not re-entrant: see {p}_run_at. */",
         f"int {p}_run(void);",
@@ -90,9 +98,8 @@ def header(i: Interface) -> str:
     return "\n".join(out)
 
 
-def _port_declarations(i: Interface, kind: str, port: Port) -> list[str]:
+def _port_declarations(i: Interface, kind: str, port: Port, up: str) -> list[str]:
     p, name = i.prefix, mangle(port.name)
-    up = f"{i.prefix}_{kind}_{name}".upper() if name.isascii() else f"{i.prefix}_{kind}_{name}"
     const = "const " if kind == "out" else ""
     dims = ", ".join(map(str, port.type.shape)) or "1"
     what = "where to write the input" if kind == "in" else "the output of the last run"

@@ -1,6 +1,7 @@
 """Names in C: injective, readable, of bounded length.
 
-A name made of letters, digits and underscores without `_x` stays as it is. Any other is encoded: what
+A name made of letters, digits and underscores without `_x` stays as it is, unless it ends in `_at` as
+the re-entrant forms of the interface do (`x_at` beside `x`). Any other is encoded: what
 is no letter or digit becomes `_xHH_` (its code point). Encoded names contain `_x`, plain ones do not,
 and an encoded name reads back uniquely, so two names never meet. Names over 120 characters keep a
 head and get a hash of the whole.
@@ -17,7 +18,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]*\Z")
 
 def mangle(name: str) -> str:
     """C identifier part (to stand behind a prefix) for any Unicode name."""
-    out = name if _PLAIN.match(name) and "_x" not in name else "".join(map(_encode, name))
+    plain = _PLAIN.match(name) and "_x" not in name and not name.endswith("_at")
+    out = name if plain else "".join(map(_encode, name))
     if len(out) > LIMIT:
         digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
         out = f"{out[: LIMIT - 24]}_x{digest}_"
@@ -43,6 +45,7 @@ def comment(text: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """A model's prefix: a C identifier on its own, so it must not start with a digit."""
+    """A model's prefix: a C identifier on its own, so it must not start with a digit, nor be the runtime's."""
     out = mangle(name)
-    return out if out[:1].isalpha() or out[:1] == "_" else "m" + out
+    reserved = out == "mb" or out.startswith("mb_")
+    return out if (out[:1].isalpha() or out[:1] == "_") and not reserved else "m" + out
