@@ -9,6 +9,7 @@ exception: it links the objects as they are, with or without LLVM's LTO.
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from monobloc.codegen.interface import model_table
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
+from monobloc.link import stack
 from monobloc.link.objects import (
     CSRC,
     INCLUDE,
@@ -31,6 +33,7 @@ from monobloc.link.objects import (
     copy_graph,
     model_files,
     module_key,
+    trial_link,
 )
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
@@ -49,6 +52,7 @@ class Image:
     path: Path
     programs: list[Lowered] = field(default_factory=list)
     cached: bool = False
+    modules: tuple[Module, ...] = ()
 
 
 def quiet(_: str) -> None:
@@ -75,18 +79,18 @@ def link_modules(
     k = "" if cache is None or user_inputs or o.dump else image_key(modules, emit, o, libs)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
-        return Image(out, cached=True)
+        return Image(out, cached=True, modules=tuple(modules))
     programs = [] if not o.graph_lto else [_program(m, o, progress) for m in modules]
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         prefixes = tuple(m.prefix for m in modules)
-        made = _link(objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs)
+        made, bounds = _link(objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs)
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
-    return Image(made, programs)
+    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules))
 
 
 def _from_cache(cache: Cache, k: str, out: Path, link_map: Path | None) -> bool:
@@ -156,7 +160,8 @@ def check_budgets(programs: Sequence[Lowered], o: Options) -> None:
 def _link(
     objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered], folder: Path, out: Path, emit: Emit, o: Options,
     cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
-) -> Path:
+) -> tuple[Path, dict[str, int]]:
+    """The image, and the stack bound of each model's run."""
     progress("compiling")
     bitcode = o.lto != "none"
     code: list[Path] = []
@@ -177,36 +182,49 @@ def _link(
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
-        strip=not o.debug, opt=o.opt,
+        opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ())),
         thinlto_cache=cache.folder("thinlto") if cache is not None and o.lto == "thin" else None,
         map=o.map,
     )
-    return toolchain.link(job).out
+    bounds: dict[str, int] = {}
+    finish = functools.partial(stack.finish, prefixes=prefixes, strip=not o.debug, own=not user,
+                               measure=bool(programs) or bitcode)
+    made = toolchain.link(job, finish=lambda path: bounds.update(finish(path))).out
+    return made, bounds
 
 
 def _relocatable(
     code: Sequence[Path], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options
-) -> Path:
+) -> tuple[Path, dict[str, int]]:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
-    job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt)
+    extra = stack.LTO_FLAGS if o.lto != "none" else ()
+    job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt,
+                  extra=extra)
     data = toolchain.link(job).out.read_bytes()
+    data, bounds = stack.with_bounds(data, prefixes, lambda d: trial_link(d, folder, o))
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
     if emit == "object":
         write_atomic(out, [closed])
-        return out
+        return out, bounds
     member = folder / f"{prefixes[0]}.o"
     write_atomic(member, [closed])
-    return toolchain.archive([member], out)
+    return toolchain.archive([member], out), bounds
 
 
 def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Path]:
     """`--graph-lto off`: native code of the objects, or their bitcode and weights."""
     out = []
+    written: set[int] = set()
     for k, obj in enumerate(objects):
         if o.lto == "none":
-            out.append(folder / f"object{k}.o")
-            write_atomic(out[-1], [obj.code])
+            if id(obj.code) not in written:  # `ld -r` leaves several objects in one file
+                written.add(id(obj.code))
+                out.append(folder / f"object{k}.o")
+                write_atomic(out[-1], [obj.code])
             continue
+        if not len(obj.bitcode):
+            raise LinkError(f"{obj.name} holds no bitcode, which `--graph-lto off` with `--lto {o.lto}` links",
+                            hints=["compile it again, or link with `--lto none`"])
         out.append(folder / f"object{k}.bc.a")
         write_atomic(out[-1], [obj.bitcode])
         out.append(folder / f"object{k}.weights.o")

@@ -132,6 +132,8 @@ def _read_elf(data: memoryview, name: str, llvm: str) -> list[Object]:
         parts = {n: _records(parsed, n) for n in (SUMMARY, IR, BITCODE)}
         if not parts[SUMMARY]:
             raise LinkError("is not a Monobloc object", hints=["`monobloc compile` makes one"])
+        if not parts[BITCODE]:  # stripped: the graph is what a link needs
+            parts[BITCODE] = [memoryview(b"")] * len(parts[SUMMARY])
         counts = {n: len(p) for n, p in parts.items()}
         if len(set(counts.values())) != 1:
             told = ", ".join(f"{n} has {c}" for n, c in counts.items())

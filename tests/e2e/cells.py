@@ -67,8 +67,9 @@ def own_cells() -> Iterator[Cell]:
         yield Cell(kind, lto=lto, graph_lto=graph_lto, threads=threads)
     for kind, lto, graph_lto in product(("shared", "app"), ("none", "thin", "full"), (True, False)):
         yield Cell(kind, parts="objects", lto=lto, graph_lto=graph_lto, threads=2, order=NAMES[::-1])
-    for parts in ("ld-r", "lld-r", "archive"):
-        yield Cell("app", parts=parts, threads=2)
+    for parts, lto, graph_lto in product(("ld-r", "lld-r", "archive"), ("none", "thin"), (True, False)):
+        yield Cell("app", parts=parts, lto=lto, graph_lto=graph_lto, threads=2)
+        yield Cell("exe", parts=parts, lto=lto, graph_lto=graph_lto)
 
 
 def foreign_cells() -> Iterator[Cell]:
