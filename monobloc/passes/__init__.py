@@ -7,16 +7,19 @@ a decision to review, so it stands here as a list; everything else about a pass 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from monobloc.errors import InternalError, MonoblocError
-from monobloc.ir.graph import Graph, Node
-from monobloc.ir.text import print_graph
+from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.text import is_inline, print_graph
 from monobloc.ir.verify import verify
 from monobloc.targets import Target
+
+
+Dump = Callable[[str, Graph], None]  # (stem of a file, the graph as it is)
 
 
 @dataclass
@@ -66,12 +69,12 @@ def run_passes(
     g: Graph,
     ctx: PassContext,
     passes: Sequence[Pass] | None = None,
-    dump: Callable[[str, str], None] | None = None,
+    dump: Dump | None = None,
     check: bool = True,
 ) -> None:
     """Run passes in order; after each one verify, time, and dump when it changed something."""
     if dump:
-        dump("00.import", print_graph(g))
+        dump("00.import", g)
     for k, p in enumerate(pipeline() if passes is None else passes, 1):
         start = time.perf_counter()
         try:
@@ -84,14 +87,26 @@ def run_passes(
             raise InternalError(f"pass `{p.name}` failed on graph `{g.name}`: {type(e).__name__}: {e}") from e
         ctx.times.append((p.name, time.perf_counter() - start, changed))
         if dump and changed:
-            dump(f"{k:02}.{p.name}", print_graph(g))
+            dump(f"{k:02}.{p.name}", g)
 
 
-def dump_to(folder: Path) -> Callable[[str, str], None]:
-    """A `dump` that writes `NN.pass.mb` files."""
-    folder.mkdir(parents=True, exist_ok=True)
+def dump_to(folder: Path) -> Dump:
+    """A `dump` that writes `NN.pass.mb` files, and what they name constants by into `weights/`."""
+    weights = folder / "weights"
+    weights.mkdir(parents=True, exist_ok=True)
 
-    def write(stem: str, text: str) -> None:
-        (folder / f"{stem}.mb").write_text(text + "\n", encoding="utf-8")
+    def write(stem: str, g: Graph) -> None:
+        (folder / f"{stem}.mb").write_text(print_graph(g) + "\n", encoding="utf-8")
+        for v in _all_constants(g):
+            path = weights / f"{v.const.key}.bin" if v.const is not None and not is_inline(v) else None
+            if path is not None and v.const is not None and not path.exists():
+                v.const.array.tofile(path)
 
     return write
+
+
+def _all_constants(g: Graph) -> Iterator[Value]:
+    yield from g.constants()
+    for node in g.nodes:
+        if node.body is not None:
+            yield from _all_constants(node.body)
