@@ -1,12 +1,19 @@
 """Contractions to C: a constant descriptor, two epilogue functions, and the kernel's macro.
 
-`select` has chosen family and tiles; here strides and places are filled in. What a layer looks like:
+`select` has chosen family and tiles; here strides and places are filled in. What a kernel looks like:
 
-    static const mb_conv conv1_d = { .batch = 1, ... };
-    MB_INLINE mb_vf conv1_epi_v(const void *ctx, mb_vf acc, mb_ix ix) { ... }
-    MB_INLINE float conv1_epi_s(const void *ctx, float acc, mb_ix ix) { ... }
-    MB_CONV(conv1_k, conv1_d, conv1_epi)
-    ... conv1_k(ram, x, w, y, 0, scratch, tid, nt);
+    static const mb_conv conv3_d = { .batch = 1, ... };
+    MB_INLINE mb_vf conv3_epi_v(const void *ctx, mb_vf acc, mb_ix ix) { ... }
+    MB_INLINE float conv3_epi_s(const void *ctx, float acc, mb_ix ix) { ... }
+    MB_CONV(conv3_k, conv3_d, conv3_epi)
+
+and a layer that calls it:
+
+    const void *const at[] = {bias, residual};
+    conv3_k(at, x, w, y, 0, scratch, tid, nt);
+
+What differs between layers of one shape are only addresses, and those are arguments: layers with equal
+descriptors and epilogues share one kernel.
 """
 
 from __future__ import annotations
@@ -24,10 +31,14 @@ from monobloc.passes.select import conv_descriptor, conv_geometry, conv_nchw_des
 from monobloc.targets import Target
 
 
+KERNEL = "KERNEL"  # stands for the kernel's name in the texts below
+
+
 @dataclass(frozen=True)
 class KernelText:
-    """What a contraction adds to its C file: definitions before the layer function, and its body."""
+    """A contraction in C: the kernel's definitions and the layer's body, both with KERNEL for its name."""
 
+    family: str
     definitions: list[str]
     body: list[str]
 
@@ -41,28 +52,70 @@ class Places:
     scratch: str  # float pointer, or "0"
 
 
-def contraction_text(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
-    """C of one contraction node or group; `name` is a C identifier."""
-    kernel = c.node.attrs["kernel"]
-    if kernel == "gemm":
-        return _gemm(c, name, t, at)
-    return {"dwconv": _dwconv, "conv_nchw": _conv_nchw, "conv": _conv}[kernel](c, name, t, at)
+def contraction_text(c: Contraction, t: Target, at: Places) -> KernelText:
+    """C of one contraction node or group."""
+    make = {"gemm": _gemm, "dwconv": _dwconv, "conv_nchw": _conv_nchw, "conv": _conv}
+    return make[c.node.attrs["kernel"]](c, t, at)
 
 
 # -- epilogue -----------------------------------------------------------------------------------------
-def _epilogue(c: Contraction, name: str, axes: Axes, at: Places) -> list[str]:
+@dataclass(frozen=True)
+class _Epilogue:
+    """The two functions, and what they read: the layer's `at` array."""
+
+    lines: list[str]
+    reads: list[str]
+
+    @property
+    def is_long(self) -> int:
+        """Whether it is so long that it should be in the code once, in a loop."""
+        return int(any(call in line for line in self.lines for call in LONG_CALLS))
+
+
+LONG_CALLS = ("mb_exp", "mb_tanh", "mb_sigmoid", "mb_erf", "mb_gelu", "mb_silu", "mb_mish", "mb_softplus", "mb_log")
+
+
+def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _Epilogue:
+    """`outer`: the first entry of `at` is the number of the outer loops' turn."""
     body = c.node.body
-    outer = dict(zip(body.inputs, c.node.inputs, strict=True)) if body is not None else {}
-    e = epilogue_expr(body, axes.vars, outer)  # type: ignore[arg-type]
-    lines, result = epilogue_text(e, axes, at.storage_of, at.pointer_of)
+    values = dict(zip(body.inputs, c.node.inputs, strict=True)) if body is not None else {}
+    e = epilogue_expr(body, axes.vars, values)  # type: ignore[arg-type]
+    reads = ["(const void *)0"] if outer else []
+
+    def pointer(v: Value) -> str:
+        text = f"(const void *){at.pointer_of(v)}"
+        if text not in reads:
+            reads.append(text)
+        return f"((const float *)at[{reads.index(text)}])"
+
+    lines, result = epilogue_text(e, axes, at.storage_of, pointer)
     out = []
     for kind, suffix in (("mb_vf", "v"), ("float", "s")):
-        out.append(f"MB_INLINE {kind} {name}_epi_{suffix}(const void *ctx, {kind} acc, mb_ix ix) {{")
-        out.append("  char *const ram = (char *)ctx; (void)ram; (void)ix;")
+        out.append(f"MB_INLINE {kind} {KERNEL}_epi_{suffix}(const void *ctx, {kind} acc, mb_ix ix) {{")
+        out.append("  const void *const *at = (const void *const *)ctx; (void)at; (void)ix;")
+        if outer:
+            out.append("  const long outer = (long)at[0]; (void)outer;")
         out += [f"  {line}" for line in lines]
         out.append(f"  return {result};")
         out.append("}")
-    return out
+    return _Epilogue(out, reads)
+
+
+def _kernel(family: str, desc: dict[str, int], epilogue: _Epilogue, arguments: list[str]) -> KernelText:
+    """Definitions and body of a kernel that is called once."""
+    desc = desc | {"epi_loop": epilogue.is_long}
+    at = "at" if epilogue.reads else "0"
+    body = [f"const void *const at[] = {{{', '.join(epilogue.reads)}}};"] if epilogue.reads else []
+    body.append(f"{KERNEL}_k({at}, {', '.join(arguments)}, tid, nt);")
+    return KernelText(family, _definitions(family, desc, epilogue), body)
+
+
+def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue) -> list[str]:
+    return [
+        f"static const mb_{family} {KERNEL}_d = {tiles.c_initializer(desc)};",
+        *epilogue.lines,
+        f"MB_{family.upper()}({KERNEL}_k, {KERNEL}_d, {KERNEL}_epi)",
+    ]
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
@@ -83,38 +136,24 @@ def _conv_axes(c: Contraction) -> Axes:
     return Axes(at, text, channel)
 
 
-def _conv(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
+def _conv(c: Contraction, t: Target, at: Places) -> KernelText:
     two = c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = conv_descriptor(c, t, xs[3], x_strides=xs, y_strides=ys[:3], plain=not c.node.attrs["packed"])
     assert not desc["copy"] or c.node.attrs["scratch"] >= tiles.conv_scratch(desc), c.node
-    call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, 0, {at.scratch}, tid, nt);"
-    epilogue = _epilogue(c, name, _conv_axes(c), at)
-    desc["epi_loop"] = _is_long(epilogue)
-    return KernelText(
-        [f"static const mb_conv {name}_d = {tiles.c_initializer(desc)};", *epilogue,
-         f"MB_CONV({name}_k, {name}_d, {name}_epi)"],
-        [call],
-    )
+    return _kernel("conv", desc, _epilogue(c, _conv_axes(c), at), [*_operands(c, at), "0", at.scratch])
 
 
-def _dwconv(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
+def _dwconv(c: Contraction, t: Target, at: Places) -> KernelText:
     geo, two = conv_geometry(c), c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = tiles.dwconv_desc(geo["x"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                              strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
                              x_strides=xs[:3], y_strides=ys[:3])
-    call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, tid, nt);"
-    epilogue = _epilogue(c, name, _conv_axes(c), at)
-    desc["epi_loop"] = _is_long(epilogue)
-    return KernelText(
-        [f"static const mb_dwconv {name}_d = {tiles.c_initializer(desc)};", *epilogue,
-         f"MB_DWCONV({name}_k, {name}_d, {name}_epi)"],
-        [call],
-    )
+    return _kernel("dwconv", desc, _epilogue(c, _conv_axes(c), at), _operands(c, at))
 
 
-def _conv_nchw(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
+def _conv_nchw(c: Contraction, t: Target, at: Places) -> KernelText:
     """Vectors lie along a row of pixels: so do the epilogue's."""
     two = c.x.type.rank == 4
     xn, xr, xp, xc = _spatial(at.storage_of(c.x), two)
@@ -126,31 +165,17 @@ def _conv_nchw(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
     text = {v: x for v, x in zip(index, texts) if isinstance(v, Var)}
     lane = index[-1] if isinstance(index[-1], Var) else None
     axes = Axes(index, text, lane, lane_text="ix.j")
-    epilogue = _epilogue(c, name, axes, at)
-    desc["epi_loop"] = _is_long(epilogue)
-    call = f"{name}_k(ram, {_ptr(c.x, at)}, {_weights(c, at)}, {_ptr(c.out, at)}, {at.scratch}, tid, nt);"
-    return KernelText(
-        [f"static const mb_conv_nchw {name}_d = {tiles.c_initializer(desc)};", *epilogue,
-         f"MB_CONV_NCHW({name}_k, {name}_d, {name}_epi)"],
-        [call],
-    )
+    return _kernel("conv_nchw", desc, _epilogue(c, axes, at), [*_operands(c, at), at.scratch])
 
 
-LONG_CALLS = ("mb_exp", "mb_tanh", "mb_sigmoid", "mb_erf", "mb_gelu", "mb_silu", "mb_mish", "mb_softplus", "mb_log")
-
-
-def _is_long(epilogue: list[str]) -> int:
-    """Whether an epilogue is so long that it should be in the code once, in a loop."""
-    return int(any(call in line for line in epilogue for call in LONG_CALLS))
+def _operands(c: Contraction, at: Places) -> list[str]:
+    """Pointers to x, w and out."""
+    return [_ptr(v, at) for v in (c.x, c.w, c.out)]
 
 
 def _ptr(v: Value, at: Places) -> str:
     offset = at.storage_of(v).offset
     return f"{at.pointer_of(v)} + {offset}" if offset else at.pointer_of(v)
-
-
-def _weights(c: Contraction, at: Places) -> str:
-    return _ptr(c.w, at)
 
 
 # -- MatMul -------------------------------------------------------------------------------------------
@@ -190,7 +215,7 @@ def _collapse(batch: list[_Batch]) -> list[_Batch]:
     return out
 
 
-def _gemm(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
+def _gemm(c: Contraction, t: Target, at: Places) -> KernelText:
     x, w, y = at.storage_of(c.x), at.storage_of(c.w), at.storage_of(c.out)
     m, k, n = c.x.shape[-2], c.x.shape[-1], c.out.shape[-1]
     rows = _Batch(m, x.strides[-2], 0, y.strides[-2])
@@ -212,7 +237,9 @@ def _gemm(c: Contraction, name: str, t: Target, at: Places) -> KernelText:
     if c.node.attrs["packed"]:
         desc = _as_packed(desc, dict(c.node.attrs["tiles"])["nv"], rows.extent, t)
     axes = _matmul_axes(c, rows.extent, inner.extent, bool(joint))
-    return _with_outer_loops(c, name, at, desc, batch, axes)
+    if not batch:
+        return _kernel("gemm", desc, _epilogue(c, axes, at), [*_operands(c, at), "0"])
+    return _with_outer_loops(c, at, desc, batch, axes)
 
 
 def _as_packed(desc: dict[str, int], nv: int, rows: int, t: Target) -> dict[str, int]:
@@ -260,32 +287,16 @@ def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:
 
 
 def _with_outer_loops(
-    c: Contraction, name: str, at: Places, desc: dict[str, int], outer: list[_Batch], axes: Axes
+    c: Contraction, at: Places, desc: dict[str, int], outer: list[_Batch], axes: Axes
 ) -> KernelText:
     """The kernel has one batch axis; further ones are loops round the call."""
-    epilogue = _epilogue(c, name, axes, at)
-    desc["epi_loop"] = _is_long(epilogue)
-    x, w, y = _ptr(c.x, at), _weights(c, at), _ptr(c.out, at)
-    definitions = [f"static const mb_gemm {name}_d = {tiles.c_initializer(desc)};"]
-    if not outer:
-        if any("outer" in line for line in epilogue):
-            epilogue = [line.replace("outer", "0L") for line in epilogue]
-        definitions += [*epilogue, f"MB_GEMM({name}_k, {name}_d, {name}_epi)"]
-        return KernelText(definitions, [f"{name}_k(ram, {x}, {w}, {y}, 0, tid, nt);"])
-    head = f"struct {name}_at {{ char *ram; long outer; }};"
-    epilogue = [
-        line.replace("char *const ram = (char *)ctx;",
-                     f"char *const ram = ((const struct {name}_at *)ctx)->ram; "
-                     f"const long outer = ((const struct {name}_at *)ctx)->outer; (void)outer;")
-        for line in epilogue
-    ]
-    definitions += [head, *epilogue, f"MB_GEMM({name}_k, {name}_d, {name}_epi)"]
-    body = [f"struct {name}_at at = {{ram, 0}};"]
-    for k, b in enumerate(outer):
-        body.append(f"for (long o{k} = 0; o{k} < {b.extent}; o{k}++)")
+    epilogue = _epilogue(c, axes, at, outer=True)
+    body = [f"const void *at[] = {{{', '.join(epilogue.reads)}}};", "long turn = 0;"]
+    body += [f"for (long o{k} = 0; o{k} < {b.extent}; o{k}++)" for k, b in enumerate(outer)]
     body[-1] += " {"
-    offs = {p: "".join(f" + o{k} * {getattr(b, p)}" for k, b in enumerate(outer) if getattr(b, p))
-            for p in ("x", "w", "out")}
-    body.append(f"  {name}_k(&at, {x}{offs['x']}, {w}{offs['w']}, {y}{offs['out']}, 0, tid, nt);")
-    body += ["  at.outer++;", "}"]
-    return KernelText(definitions, body)
+    steps = [
+        "".join(f" + o{k} * {getattr(b, p)}" for k, b in enumerate(outer) if getattr(b, p)) for p in ("x", "w", "out")
+    ]
+    operands = [f"{p}{step}" for p, step in zip(_operands(c, at), steps, strict=True)]
+    body += ["  at[0] = (const void *)turn++;", f"  {KERNEL}_k(at, {', '.join(operands)}, 0, tid, nt);", "}"]
+    return KernelText("gemm", _definitions("gemm", desc | {"epi_loop": epilogue.is_long}, epilogue), body)

@@ -252,7 +252,9 @@ class _Nest:
 
     def _to_memory(self, value: str) -> str:
         d = self.out.dtype
-        return value if compute_type(d) is d and d is not DType.BOOL else f"({d.c})({value})"
+        if compute_type(d) is not d:
+            return f"mb_{d.value}({value})"
+        return f"({d.c})({value})" if d is DType.BOOL else value
 
     def _element(self, v: Value, address: Expr) -> str:
         return f"{self.ctx.pointer_of(v)}[{self.text(address)}]"
@@ -404,7 +406,7 @@ class _Nest:
     def _spelled(self, e: Expr, counts: dict[Expr, int]) -> str:
         if isinstance(e, Load):
             text = f"{self.ctx.pointer_of(e.source)}[{self._text(e.index[0], counts)}]"
-            return text if compute_type(e.dtype) is e.dtype else f"(float){text}"
+            return text if compute_type(e.dtype) is e.dtype else f"mb_wide({text})"
         assert isinstance(e, Op)
         args = [self._text(a, counts) for a in e.args]
         return spell(e.fn, args, [a.dtype for a in e.args], e.dtype)

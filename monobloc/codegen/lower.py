@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from monobloc.codegen.interface import Interface, Port, header, implementation
 from monobloc.codegen.place import Placement, place
 from monobloc.codegen.unit import Unit, UnitWriter, scratch_bytes
 from monobloc.ir.graph import Graph, Value
-from monobloc.passes import PassContext, run_passes
+from monobloc.passes import Dump, PassContext, run_passes
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Lowered:
     def header(self) -> str:
         return header(self.interface)
 
+    def bounded(self, stack: Mapping[str, int]) -> Lowered:
+        """The same with the stack bound that a link has found, by prefix."""
+        i = self.interface
+        return replace(self, interface=replace(i, stack_bound=stack.get(i.prefix, i.stack_bound)))
+
     @property
     def weights_bytes(self) -> int:
         return sum(v.type.bytes for v in self.unit.weights.values())
@@ -45,7 +50,7 @@ def lower(
     ctx: PassContext,
     prefix: str,
     title: str,
-    dump: Callable[[str, str], None] | None = None,
+    dump: Dump | None = None,
     profile: bool = False,
 ) -> Lowered:
     """Optimize, place and write a graph (which is changed on the way).

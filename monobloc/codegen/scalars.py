@@ -28,7 +28,6 @@ INT_FNS = {
     "ipow": "mb_ipow", "relu": "mb_relu", "max": "mb_max", "min": "mb_min", "clip_lo": "mb_clip_lo",
     "clip_hi": "mb_clip_hi",
 }  # fmt: skip
-SHIFTS = {"shl": "<<", "shr": ">>"}
 INDEX_FNS = {"floordiv": "mb_floordiv", "floormod": "mb_floormod", "imin": "mb_min_long", "imax": "mb_max_long"}
 
 
@@ -89,13 +88,22 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
         return f"mb_index({args[0]}, {args[1]}, &bad)"
     if fn == "bnot":
         return f"({kind.c})(~{args[0]})"
-    if fn in SHIFTS:  # by the width or more gives 0
-        return f"({kind.c})({args[1]} < {kind.size * 8} ? {args[0]} {SHIFTS[fn]} {args[1]} : 0)"
+    if fn in ("shl", "shr"):
+        return _shift(fn, *args, kind)
     if not kind.is_float and fn in INT_FNS:
         return f"{INT_FNS[fn]}({', '.join(f'({kind.c}){a}' for a in args)})"
     if kind.is_float and fn in FLOAT_FNS:
         return f"mb_{fn}({', '.join(args)})"
     raise UnsupportedError(f"no C function `{fn}` for {kind.value}")
+
+
+def _shift(fn: str, x: str, by: str, d: DType) -> str:
+    """By the width or more, or a negative number: nothing of the value is left, its sign is in every bit."""
+    width, count = d.size * 8, f"(uint{max(d.size * 8, 32)}_t)({by})"
+    if fn == "shr" and d.is_signed:
+        return f"({d.c})({x} >> ({count} < {width} ? {count} : {width - 1}))"
+    op = "<<" if fn == "shl" else ">>"
+    return f"({d.c})({count} < {width} ? {x} {op} {by} : 0)"
 
 
 def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
@@ -105,7 +113,10 @@ def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
         return f"mb_cast_{result.value}({x})"
     text = f"({compute.c}){x}"
     # a half float is rounded here even when the result is used as float at once
-    return f"((float)({result.c}){x})" if compute is not result else f"({text})"
+    if compute is result:
+        return f"({text})"
+    exact = "double" if source is DType.F64 or source.is_int else "float"
+    return f"mb_wide(mb_{result.value}(({exact}){x}))"
 
 
 NEUTRAL = {"sum": 0, "prod": 1, "and": True, "or": False}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from monobloc.codegen.contraction import Places, contraction_text
+from monobloc.codegen.contraction import KERNEL, Places, contraction_text
 from monobloc.codegen.loops import LoopContext, Writer, emit_outputs
 from monobloc.codegen.names import comment, mangle
 from monobloc.codegen.place import Placement
@@ -96,6 +96,7 @@ class UnitWriter:
         self.g, self.p, self.t, self.prefix, self.threads = g, p, t, prefix, threads
         self.profile = profile
         self.weights: dict[str, Value] = {}
+        self.kernels: dict[str, str] = {}  # of the file being written: definitions -> name
         self.listing = print_graph(g)
         self.lines = _listing_lines(self.listing)
 
@@ -135,8 +136,12 @@ class UnitWriter:
         scratch = f"(float *)(ram + {self.p.scratch[node]})" if node in self.p.scratch else "0"
         outs = set(node.outputs)
         at = Places(self.storage_of, lambda v: self.pointer_text(v, v not in outs), scratch)
-        text = contraction_text(parts(node), out.name, self.t, at)
-        out.definitions, out.body = text.definitions, text.body
+        text = contraction_text(parts(node), self.t, at)
+        key = "\n".join(text.definitions)
+        known = key in self.kernels
+        name = self.kernels.setdefault(key, f"{text.family}{len(self.kernels)}")
+        out.definitions = [] if known else [d.replace(KERNEL, name) for d in text.definitions]
+        out.body = [b.replace(KERNEL, name) for b in text.body]
 
     def _routine(self, node: Node, out: _Layer) -> None:
         outs = set(node.outputs)
@@ -176,6 +181,7 @@ class UnitWriter:
         files, names = {}, []
         for k, chunk in enumerate(chunks):
             names.append(f"mb_{self.prefix}_part{k}")
+            self.kernels = {}
             files[f"{self.prefix}.{k}.c"] = self._file(names[-1], [self.layer(n) for n in chunk])
         layers = tuple(tuple(n.name for n in chunk) for chunk in chunks)
         return Unit(self.prefix, files, tuple(names), self.listing, dict(self.weights), layers)
