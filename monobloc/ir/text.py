@@ -113,8 +113,11 @@ ConstSource = Callable[[str, TensorType], Const]
 def parse_graph(text: str, weights: ConstSource | None = None) -> Graph:
     """Graph of a text; ModelError names the place. `weights(key, type)` finds large constants."""
     p = _Parser(text, weights)
-    g = p.graph()
-    p.end()
+    try:
+        g = p.graph()
+        p.end()
+    except (ValueError, TypeError, OverflowError, RecursionError) as e:  # numbers, strings and types that are none
+        return p.fail(f"{e}")  # type: ignore[no-any-return]
     return g
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +20,20 @@ import numpy as np
 
 from monobloc.cache import Cache
 from monobloc.codegen.lower import Lowered, lower
-from monobloc.errors import LinkError
+from monobloc.errors import LinkError, ModelError
 from monobloc.ir.graph import Const, Graph
 from monobloc.ir.text import INLINE, parse_graph, print_graph
 from monobloc.ir.types import TensorType
 from monobloc.link import stack
 from monobloc.object import toolchain
-from monobloc.object.fat import Object, Weight
+from monobloc.object.fat import Object, Weight, weight_hash
 from monobloc.object.toolchain import CompileJob, LinkJob
 from monobloc.options import Options
 from monobloc.passes import PassContext, dump_to
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
 INCLUDE, RUNTIME = CSRC / "include", CSRC / "runtime"
+PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
     native = lower(copy_graph(m.graph), context(o, "object"), m.prefix, m.title,
                    dump_to(o.dump / "object") if o.dump else None)
     stored, ir = _store_weights(m.graph, native)
-    code, bitcode = _compile(native, o, cache)
+    code, bitcode, native = _compile(native, o, cache)
     weights = {key: Weight(_bytes(c)) for key, c in stored.items()}
     summary: dict[str, Any] = {
         "prefix": m.prefix,
@@ -110,27 +112,29 @@ def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
     return stored, print_graph(out)
 
 
-def _compile(low: Lowered, o: Options, cache: Cache | None) -> tuple[bytes, bytes]:
-    """Native code and bitcode of a module, runtime included, each as one file."""
+def _compile(low: Lowered, o: Options, cache: Cache | None) -> tuple[bytes, bytes, Lowered]:
+    """Native code, runtime included, and bitcode of a module, each as one file; now with a stack bound."""
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         folder = Path(tmp)
         native = compile_sources(low, o, folder, "native", cache, model_files(low))
         runtime = compile_runtime(o, folder, object_runtime(o), cache, weak=True)
         code = toolchain.relocatable([*native, *runtime], folder / "code.o", o.target)
-        bounded = stack.with_bounds(code.read_bytes(), [low.unit.prefix], lambda data: trial_link(data, folder, o))
+        data = code.read_bytes()
+        bounded, bounds = stack.with_bounds(data, [low.unit.prefix], lambda d: trial_link(d, folder, o))
         bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low))
         packed = toolchain.archive(bitcode, folder / "bc.a")
-        return bounded, packed.read_bytes()
+        return bounded, packed.read_bytes(), low.bounded(bounds)
 
 
 def trial_link(relocatable: bytes, folder: Path, o: Options) -> bytes:
-    """A relocatable linked as a library, for what only the linker can tell of it.
+    """A relocatable linked as it will be, for what only the linker can tell of it.
 
-    Weights are not in it yet: they stay undefined.
+    Weights and what the application brings are not there yet.
     """
     whole = folder / "trial.o"
     whole.write_bytes(relocatable)
-    job = LinkJob("shared", (whole,), folder / "trial.so", o.target, gc=False, extra=stack.LINK_FLAGS)
+    job = LinkJob("exe", (whole,), folder / "trial", o.target, gc=False, pie=False, entry="0",
+                  extra=("--noinhibit-exec", *stack.LINK_FLAGS))
     return toolchain.link(job).out.read_bytes()
 
 
@@ -189,10 +193,22 @@ def read_module(obj: Object) -> Module:
         data = obj.weights[key].data
         if memoryview(data).nbytes != t.bytes:
             raise LinkError(f"{obj.name}: weight `{key}` has {memoryview(data).nbytes} bytes, {t} needs {t.bytes}")
-        return Const(key=key, load=lambda: np.frombuffer(data, t.dtype.numpy).reshape(t.shape))
 
-    g = parse_graph(obj.ir, weight)
-    return Module(g, str(obj.summary["prefix"]), str(obj.summary["title"]), obj.name)
+        def load() -> np.ndarray:
+            if weight_hash(data) != key:  # its name decides what is cached, so it must tell the truth
+                raise LinkError(f"{obj.name}: weight `{key}` is damaged", hints=["compile the model again"])
+            return np.frombuffer(data, t.dtype.numpy).reshape(t.shape)
+
+        return Const(key=key, load=load)
+
+    prefix, title = obj.summary.get("prefix"), obj.summary.get("title")
+    if not isinstance(prefix, str) or not isinstance(title, str) or not PREFIX.fullmatch(prefix):
+        raise LinkError(f"{obj.name}: damaged summary: prefix {prefix!r}, title {title!r}")
+    try:
+        g = parse_graph(obj.ir, weight)
+    except ModelError as e:
+        raise LinkError(f"{obj.name}: damaged graph: {e.message}") from None
+    return Module(g, prefix, title, obj.name)
 
 
 def module_key(m: Module) -> str:

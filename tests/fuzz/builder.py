@@ -1,0 +1,140 @@
+"""Models that are computed while they are built.
+
+Each node is run by onnxruntime on its own as soon as it is added, so a generator may try anything: what
+onnxruntime refuses is left out, every shape is known, and the wanted answer of every value is there
+when the model is done. A value remembers whether its bits depend on the order of roundings; only
+others may feed operators that turn a small difference into a large one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+LARGE, MANY = 1e4, 1 << 21
+KEYS = ("f", "i", "b", "u")
+
+
+class Builder:
+    """A graph under construction; `rng` decides everything random."""
+
+    def __init__(self, seed: int, opset: int = 18) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.seed, self.opset = seed, opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.values: dict[str, np.ndarray] = {}
+        self.exact: dict[str, bool] = {}
+        self.inputs: list[str] = []
+        self.constants: list[str] = []
+        self.outputs: list[str] = []
+        self.options = ort.SessionOptions()
+        self.options.log_severity_level = 4
+        self.options.intra_op_num_threads = 1
+        self.options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+    # -- leaves --
+    def input(self, array: np.ndarray) -> str:
+        return self._leaf(self.inputs, "x", array)
+
+    def constant(self, array: np.ndarray) -> str:
+        return self._leaf(self.constants, "w", array)
+
+    def _leaf(self, kind: list[str], letter: str, array: np.ndarray) -> str:
+        name = f"{letter}{len(kind)}"
+        kind.append(name)
+        self.values[name], self.exact[name] = np.asarray(array), True
+        return name
+
+    def ints(self, *numbers: int) -> str:
+        return self.constant(np.array(numbers, np.int64))
+
+    def random(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+        dtype = np.dtype(dtype)
+        if dtype.kind == "f":
+            return self.rng.standard_normal(shape).astype(dtype)
+        if dtype.kind == "b":
+            return self.rng.random(shape) < 0.5
+        low = -9 if dtype.kind == "i" else 0
+        return self.rng.integers(low, 10, shape).astype(dtype)
+
+    def leaf(self, shape: tuple[int, ...], dtype: Any = np.float32) -> str:
+        """An input or a constant."""
+        return (self.constant if self.rng.random() < 0.5 else self.input)(self.random(shape, dtype))
+
+    # -- nodes --
+    def op(self, kind: str, *ins: str, outs: int = 1, exact: bool | None = None, **attrs: Any) -> list[str]:
+        """Add a node; no names if onnxruntime refuses it or its answer is unfit (NaN, huge, too many)."""
+        names = [f"t{len(self.nodes)}_{k}" for k in range(outs)]
+        node = helper.make_node(kind, list(ins), names, name=f"{kind}_{len(self.nodes)}", **attrs)
+        used = [i for i in dict.fromkeys(ins) if i]
+        got = self._compute(node, used, names)
+        if got is None or any(unfit(y) for y in got):
+            return []
+        self.nodes.append(node)
+        known = all(self.exact[i] for i in used)
+        for n, y in zip(names, got, strict=True):
+            self.values[n] = y
+            self.exact[n] = (known and y.dtype.kind != "f") if exact is None else exact and known
+        return names
+
+    def one(self, kind: str, *ins: str, **more: Any) -> str:
+        return (self.op(kind, *ins, **more) or [""])[0]
+
+    def _compute(self, node: onnx.NodeProto, used: list[str], names: list[str]) -> list[np.ndarray] | None:
+        graph = helper.make_graph(
+            [node], "g", [self.info(i) for i in used], [helper.make_empty_tensor_value_info(n) for n in names]
+        )
+        try:
+            s = ort.InferenceSession(self.proto(graph).SerializeToString(), self.options)
+            return s.run(names, {i: self.values[i] for i in used})
+        except Exception:  # noqa: BLE001 - whatever it refuses is left out
+            return None
+
+    def info(self, name: str) -> onnx.ValueInfoProto:
+        v = self.values[name]
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+
+    def proto(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+
+    # -- the whole --
+    def model(self) -> onnx.ModelProto:
+        """The model; its outputs are `outputs`, or the values that nothing reads."""
+        read = {i for n in self.nodes for i in n.input}
+        self.outputs = self.outputs or [o for n in self.nodes for o in n.output if o not in read]
+        graph = helper.make_graph(
+            self.nodes, f"seed{self.seed}", [self.info(i) for i in self.inputs], [self.info(o) for o in self.outputs],
+            initializer=[numpy_helper.from_array(self.values[c], c) for c in self.constants],
+        )
+        return self.proto(graph)
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        return {i: self.values[i] for i in self.inputs}
+
+    def pick(self, dtype: str = "f", rank: int | None = None, exact: bool = False, low: int = 0) -> str:
+        """A value of this kind, later ones more often; empty if there is none."""
+        fit = [
+            n for n, v in self.values.items()
+            if v.dtype == np.dtype(dtype) and (rank is None or v.ndim == rank) and (self.exact[n] or not exact)
+            and v.ndim >= low and n not in self.constants
+        ]
+        if not fit:
+            return ""
+        k = len(fit) - 1 - min(len(fit) - 1, int(self.rng.exponential(3)))
+        return fit[k]
+
+
+def unfit(y: np.ndarray) -> bool:
+    if y.size > MANY or (y.dtype.kind not in "fiub"):
+        return True
+    if y.dtype.kind == "f" and y.size:
+        y = y.astype(np.float64)
+        return not np.isfinite(y).all() or np.abs(y).max() > LARGE
+    return bool(y.dtype.kind in "iu" and y.size and np.abs(y.astype(np.float64)).max() > 1e6)
+
+
+__all__ = ["Builder", "TensorProto", "unfit"]

@@ -1,0 +1,105 @@
+"""Many models in one image, each compared with what onnxruntime says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from builder import Builder
+
+from monobloc.driver import import_model
+from monobloc.errors import InternalError, ModelError, MonoblocError, UnsupportedError
+from monobloc.link.image import link_modules
+from monobloc.link.objects import Module
+from monobloc.loader import CompiledModel
+from monobloc.options import Options
+
+RTOL, ATOL = 2e-4, 2e-4
+
+
+@dataclass
+class Outcome:
+    """What a batch showed: wrong answers and crashes, and what was refused with a clear error."""
+
+    bad: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    compared: int = 0
+
+
+def module(b: Builder, label: str, o: Options) -> Module:
+    prefix = f"m_{label}_{b.seed}"
+    return Module(import_model(b.model(), o).graph, prefix, prefix, prefix)
+
+
+def check(builders: Sequence[tuple[str, Builder]], folder: Path, o: Options) -> Outcome:
+    """Compile all into one library, run each, compare every output."""
+    found, kept = Outcome(), []
+    for label, b in builders:
+        try:
+            kept.append((label, b, module(b, label, o)))
+        except (UnsupportedError, ModelError) as e:
+            found.refused.append(f"{label} {b.seed}: {e}")
+        except Exception as e:  # noqa: BLE001 - a bug of ours, whatever it is
+            found.bad.append(f"{label} {b.seed}: import: {type(e).__name__}: {e}")
+    _link(kept, folder, o, found)
+    return found
+
+
+def _link(kept: Sequence[tuple[str, Builder, Module]], folder: Path, o: Options, found: Outcome) -> None:
+    """Link and compare; a batch that does not link is halved until the culprits are alone."""
+    if not kept:
+        return
+    out = folder / f"{kept[0][0]}_{kept[0][1].seed}_{len(kept)}.so"
+    try:
+        link_modules([m for _, _, m in kept], out, "shared", o)
+    except UnsupportedError as e:
+        if len(kept) == 1:
+            found.refused.append(f"{kept[0][0]} {kept[0][1].seed}: {e}")
+            return
+    except (InternalError, MonoblocError, Exception) as e:  # noqa: BLE001
+        if len(kept) == 1:
+            found.bad.append(f"{kept[0][0]} {kept[0][1].seed}: link: {type(e).__name__}: {str(e)[:600]}")
+            return
+    if not out.is_file():
+        _link(kept[: len(kept) // 2], folder, o, found)
+        _link(kept[len(kept) // 2 :], folder, o, found)
+        return
+    for k, (label, b, _) in enumerate(kept):
+        found.bad += [f"{label} {b.seed}: {w}" for w in wrong(CompiledModel(out, k), b)]
+        found.compared += len(b.outputs)
+
+
+def wrong(model: CompiledModel, b: Builder) -> list[str]:
+    """Outputs that differ, first in topological order first; run twice, as buffers must not go stale."""
+    bad = []
+    for turn in range(2):
+        got = model.run(b.feeds())
+        bad += [f"{o} (run {turn}, {producer(b, o)}): {d}" for o in b.outputs if (d := differs(got[o], b.values[o]))]
+        if bad:
+            break
+    return bad
+
+
+def producer(b: Builder, name: str) -> str:
+    return next((n.op_type for n in b.nodes if name in n.output), "leaf")
+
+
+def differs(got: np.ndarray, want: np.ndarray) -> str:
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
+    if want.dtype.kind in "biu":
+        n = int((got != want).sum())
+        return f"{n} of {want.size} elements differ" if n else ""
+    half = want.dtype == np.float16
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    same = (g == w) | (np.isnan(g) & np.isnan(w))
+    w = np.where(np.isfinite(w), w, 0)
+    tol = (2e-2 if half else ATOL) * max(1.0, float(np.abs(w).max(initial=0)) * 0.1) + (2e-2 if half else RTOL) * np.abs(w)
+    with np.errstate(invalid="ignore"):
+        off = ~(same | (np.abs(g - w) <= tol))
+    if not off.any():
+        return ""
+    at = tuple(int(i[0]) for i in np.nonzero(off))
+    return f"{int(off.sum())} of {want.size} elements differ, first at {at}: {g[at]:.6g} instead of {want[at]:.6g}"

@@ -1,0 +1,26 @@
+"""Random models of every family, against onnxruntime. `python tests/fuzz/hunt.py` looks longer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from compare import check  # noqa: E402
+from generators import FAMILIES, random_model  # noqa: E402
+
+from monobloc.options import Options  # noqa: E402
+from monobloc.targets import resolve  # noqa: E402
+
+SEED, COUNT = 7000, 4
+print(f"seed {SEED}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_models(family: str, tmp_path: Path) -> None:
+    models = [(family, random_model(SEED + k, family)) for k in range(COUNT)]
+    found = check(models, tmp_path, Options(target=resolve("host"), lto="none", threads=2, cache=tmp_path / "cache"))
+    assert not found.bad, "\n".join(found.bad)
+    assert found.compared > 0, "\n".join(found.refused)
