@@ -52,7 +52,7 @@ _SECTIONS = ("-fPIC", "-ffunction-sections", "-fdata-sections")
 # Our own code: no libc, nothing visible that does not say so, no tables for unwinding.
 _FREESTANDING = (
     *("-ffreestanding", "-fvisibility=hidden", "-fno-stack-protector"),
-    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
+    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-fstack-size-section"),
 )
 
 
@@ -477,7 +477,10 @@ def _lto_flags(job: LinkJob, tools: Tools) -> list[str]:
     return flags
 
 
-def link(job: LinkJob, tools: Tools | None = None) -> Linked:
+def link(
+    job: LinkJob, tools: Tools | None = None, finish: Callable[[Path], None] = lambda _: None
+) -> Linked:
+    """Links; `finish` may change the file before it appears under its name."""
     tools = tools or find_tools()
     job.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".monobloc-", dir=job.out.parent) as scratch:
@@ -493,6 +496,7 @@ def link(job: LinkJob, tools: Tools | None = None) -> Linked:
         ran = run(link_command(job, made, tools, script), what=what, show=show)
         if "cannot find entry symbol" in ran.stderr:  # lld only warns, and drops the whole program
             raise ToolchainError(f"{what} failed", command=shlex.join(show), output=ran.stderr)
+        finish(made)
         os.replace(made, job.out)
     warnings = [w for w in ran.stderr.splitlines(keepends=True) if _HARMLESS not in w]
     return Linked(job.out, ran.stdout, "".join(warnings))

@@ -1,0 +1,264 @@
+"""How much stack a run takes at most, from the linked code itself.
+
+Problem: promise 5 wants the number before anything runs, and LTO decides late which functions there
+are and what their frames hold. Idea: the compiler writes every function's frame size beside its
+code (`.stack_sizes`), and the linker keeps the relocations (`--emit-relocs`): from where which
+function is named is the call graph, with all inlining done. A function that is named counts as
+called, one whose address is given to the pool as called by the pool. The deepest path is the bound;
+it is written into the image's model info, and what the analysis needed is taken off the file again.
+
+There is nothing to guess: a function of ours without a frame size moves its stack pointer at run
+time, and a cycle is a recursion; both are errors. What signal handlers take comes on top.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monobloc.errors import InternalError, LinkError
+from monobloc.object import elf
+from monobloc.object.elf import Buffer, Elf, Symbol
+from monobloc.object.strip import build_id_place, stripped_end
+
+LINK_FLAGS = ("--emit-relocs",)
+LTO_FLAGS = ("-mllvm", "-stack-size-section")
+
+RETURN = 8  # the return address, where a call pushes one
+RED_ZONE = 128  # what a function that calls nothing may use below its stack pointer
+VECTOR = 64  # a frame that holds vectors is aligned to one: up to this much is lost
+WORKER_STACK, GUARD = 256 * 1024, 4096  # of an executable's workers
+FOREIGN = 512  # memcpy and memset of somebody else's libc, whose frames nobody states
+_FOREIGN = ("memcpy", "memmove", "memset", "memcmp")
+_DISPATCH = ("mb_parallel_upto", "run_parts", "work", "worker")  # call what they were handed
+_INFO = struct.Struct("<II48xQ")  # mb_model_info up to stack_bound
+_PLACE = struct.Struct("<Q")
+_BIAS = {elf.EM_X86_64: {2: 4, 4: 4, 9: 4, 41: 4, 42: 4}}  # addends of operands relative to their end
+
+
+@dataclass(frozen=True)
+class CallGraph:
+    """Frame sizes and which function names which; a function is known by its address."""
+
+    names: Mapping[int, str]  # one of its names
+    address: Mapping[str, int]
+    frames: Mapping[int, int]
+    calls: Mapping[int, tuple[int | str, ...]]  # a str: not in this file
+    layers: tuple[int, ...]
+
+
+def plain(name: str) -> str:
+    """A symbol's name without what ThinLTO adds to local ones that other units call."""
+    return name.partition(".llvm.")[0]
+
+
+def read_calls(data: Buffer) -> CallGraph:
+    """The call graph of a file linked with LINK_FLAGS and not stripped."""
+    e = Elf(data)
+    functions = sorted(
+        (s for s in e.symbols if s.defined and s.type == elf.STT_FUNC and s.size),
+        key=lambda s: (s.value, s.name),
+    )
+    starts = [s.value for s in functions]
+    address = {plain(s.name): s.value for s in functions}
+    calls: dict[int, dict[int | str, None]] = {}
+    for at, target in _references(e):
+        caller = _containing(functions, starts, at)
+        callee = target if isinstance(target, str) else _containing(functions, starts, target)
+        if caller is not None and callee is not None and caller != callee:
+            calls.setdefault(caller, {})[callee] = None
+    return CallGraph(
+        {s.value: plain(s.name) for s in reversed(functions)},
+        address,
+        _frames(e),
+        {k: tuple(v) for k, v in calls.items()},
+        tuple(dict.fromkeys(s.value for s in functions if s.name.startswith("layer_"))),
+    )
+
+
+def _containing(functions: Sequence[Symbol], starts: Sequence[int], at: int) -> int | None:
+    k = bisect_right(starts, at) - 1
+    if k < 0 or at >= functions[k].value + functions[k].size:
+        return None
+    return functions[k].value
+
+
+def _references(e: Elf) -> Iterable[tuple[int, int | str]]:
+    """(address of the code, address of what it names or the name of what is not here)."""
+    code = {s.index for s in e.sections if s.flags & elf.SHF_EXECINSTR}
+    bias = _BIAS.get(e.machine, {})
+    for s in e.sections:
+        if s.type != elf.SHT_RELA or s.info not in code or s.flags & elf.SHF_ALLOC:
+            continue
+        for at, info, addend in struct.iter_unpack("<QQq", e.content(s)):
+            symbol = e.symbols[info >> 32]
+            if symbol.type == elf.STT_FUNC or not symbol.defined:
+                yield at, symbol.value if symbol.defined else symbol.name
+            elif symbol.section in code:
+                yield at, symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0)
+
+
+def _frames(e: Elf) -> dict[int, int]:
+    out: dict[int, int] = {}
+    for s in e.sections:
+        if s.name != ".stack_sizes":
+            continue
+        data, at = bytes(e.content(s)), 0
+        while at < len(data):
+            (address,) = struct.unpack_from("<Q", data, at)
+            size, at = _uleb(data, at + 8)
+            out[address] = max(size, out.get(address, 0))
+    return out
+
+
+def _uleb(data: bytes, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+# -- the bound ---------------------------------------------------------------------------------------
+@dataclass
+class _Walk:
+    graph: CallGraph
+    known: dict[int, int] = field(default_factory=dict)
+    path: list[int] = field(default_factory=list)
+
+    def depth(self, f: int | str) -> int:
+        """Deepest stack from the call of `f` on, its return address included."""
+        if isinstance(f, str):
+            return FOREIGN
+        if f in self.path:
+            names = [self.graph.names[k] for k in [*self.path[self.path.index(f) :], f]]
+            raise InternalError(f"the stack has no bound: {' calls '.join(names)}")
+        if f not in self.known:
+            self.path.append(f)
+            self.known[f] = self.frame(f) + max(map(self.depth, self.callees(f)), default=0)
+            self.path.pop()
+        return self.known[f]
+
+    def frame(self, f: int) -> int:
+        name, size = self.graph.names[f], self.graph.frames.get(f)
+        if size is None:
+            if name in _FOREIGN:
+                return FOREIGN
+            raise InternalError(f"the stack has no bound: the frame of `{name}` is not constant")
+        return size + RETURN + min(size, VECTOR)
+
+    def callees(self, f: int) -> tuple[int | str, ...]:
+        direct = self.graph.calls.get(f, ())
+        handed_out = self.graph.layers if self.graph.names[f] in _DISPATCH else ()
+        return (*direct, *handed_out)
+
+
+def bound(graph: CallGraph, root: str) -> int | None:
+    """Bytes of stack from a call of `root` on; None if the file has no such function."""
+    at = graph.address.get(root)
+    return None if at is None else _Walk(graph).depth(at) + RED_ZONE
+
+
+def run_bounds(graph: CallGraph, prefixes: Sequence[str]) -> dict[str, int]:
+    """The bound of each model's run, as far as it was not inlined into the user's own code."""
+    out = {}
+    for p in prefixes:
+        found = [b for b in (bound(graph, f"{p}_run"), bound(graph, f"{p}_run_at")) if b is not None]
+        if found:
+            out[p] = max(found)
+    return out
+
+
+def check_workers(graph: CallGraph, room: int) -> None:
+    """Workers of an executable have stacks of a fixed size."""
+    need = bound(graph, "worker")
+    if need is not None and need > room:
+        raise LinkError(f"a worker needs {need} bytes of stack, it has {room}",
+                        hints=["build for one thread: `--threads 1`"])
+
+
+# -- into the file ------------------------------------------------------------------------------------
+def info_place(e: Elf, prefix: str) -> int | None:
+    """File offset of a model info's `stack_bound`."""
+    name = f"mb_info_{prefix}"
+    s = next((s for s in e.symbols if s.name == name and s.defined), None)
+    if s is None:
+        return None
+    section = e.sections[s.section]
+    at = section.offset + s.value - (0 if e.type == elf.ET_REL else section.addr)
+    abi, size, before = _INFO.unpack_from(e.take(at, _INFO.size, name))
+    if abi != 1 or size < _INFO.size or before != 0:
+        raise InternalError(f"`{name}` is not laid out as expected: abi {abi}, size {size}")
+    return at + _INFO.size - 8
+
+
+def finish(
+    path: Path, prefixes: Sequence[str], strip: bool, own: bool, measure: bool = True
+) -> dict[str, int]:
+    """Measure a fresh image, write the bounds into it, strip it. In place.
+
+    `own`: all code is ours; beside the user's code a bound that cannot be told stays unknown.
+    `measure`: not where finished objects were linked, whose infos say it already.
+    """
+    with path.open("r+b") as f, mmap.mmap(f.fileno(), 0) as data:
+        e = Elf(data)
+        bounds = _bounds(data, prefixes, own) if measure else {}
+        places = {p: info_place(e, p) for p in bounds}
+        end, tail, head = stripped_end(e)
+        ident = build_id_place(e)
+        e.data.release()
+        del e
+        for p, at in places.items():
+            if at is not None:
+                _PLACE.pack_into(data, at, bounds[p])
+        if ident is not None:
+            at, size = ident
+            made = hashlib.sha256(data[at : at + size] + repr(sorted(bounds.items())).encode())
+            data[at : at + size] = made.digest()[:size]
+        if strip:
+            data[: len(head)] = head
+    if strip:
+        with path.open("r+b") as f:
+            f.truncate(end)
+            f.seek(end)
+            f.write(tail)
+    return bounds
+
+
+def _bounds(data: Buffer, prefixes: Sequence[str], own: bool) -> dict[str, int]:
+    try:
+        graph = read_calls(data)
+        bounds = run_bounds(graph, prefixes)
+        if own:
+            check_workers(graph, WORKER_STACK - GUARD)
+        return bounds
+    except InternalError:
+        if own:
+            raise
+        return {}
+
+
+def with_bounds(
+    relocatable: bytes, prefixes: Sequence[str], trial: Callable[[bytes], bytes]
+) -> tuple[bytes, dict[str, int]]:
+    """A relocatable with the bounds in its model infos, as a trial link of it tells them."""
+    bounds = _bounds(trial(relocatable), prefixes, own=False)
+    out, e = bytearray(relocatable), Elf(relocatable)
+    for p, b in bounds.items():
+        at = info_place(e, p)
+        if at is not None:
+            _PLACE.pack_into(out, at, b)
+    sizes = {s.index for s in e.sections if s.name == ".stack_sizes"}
+    for s in e.sections:  # whoever links this has no use for them: unused from now on
+        if s.index in sizes or (s.type == elf.SHT_RELA and s.info in sizes):
+            row = [e.raw_sections[s.index][0], 0, 0, 0, s.offset, 0, 0, 0, 1, 0]
+            at = e.header[6] + s.index * e.cls.section.size
+            e.cls.section.pack_into(out, at, *row)
+    return bytes(out), bounds
