@@ -145,8 +145,8 @@ def _burst(c: Contender) -> list[float]:
 
 def _timing(c: Contender, samples: list[float]) -> Timing:
     steady = np.sort(np.asarray(samples[1:] or samples))
-    p = [float(np.quantile(steady, q)) for q in (0.9, 0.99)]
-    return Timing(c.name, c.threads, samples[0], float(steady[0]), statistics.median(steady), *p,
+    p90, p99 = (float(np.quantile(steady, q)) for q in (0.9, 0.99))
+    return Timing(c.name, c.threads, samples[0], float(steady[0]), statistics.median(steady), p90, p99,
                   float(steady[-1]), len(samples))
 
 

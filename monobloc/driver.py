@@ -124,6 +124,8 @@ def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progre
             given.user.append(path)
         else:
             given.add_object(path)
+    if all(isinstance(x, str) for x in given.user):
+        given.user.clear()  # groups of nothing: what stood in them are models
     return _link(given, out, emit, o, progress, libs, libdirs)
 
 

@@ -125,9 +125,13 @@ _INFO = re.compile(r"  (input|output) (.*) (\w+) (\[[\d, ]*\])")
 
 
 def _executable(path: Path, runner: tuple[str, ...]) -> Executable:
-    text = call([*runner, str(path.resolve()), "--info"], timeout=60)
+    try:
+        text = call([*runner, str(path.resolve()), "--info"], timeout=60)
+    except ModelError:
+        text = ""
     if not text.startswith("model "):
-        raise LinkError(f"`{path}` has a main of its own", hints=["run it yourself; `monobloc run` feeds ours"])
+        raise LinkError(f"`{path}` was not made from models alone",
+                        hints=["a program with a main of its own is for you to run"])
     lines = text.split("\nmodel ")[0].splitlines()
     if text.count("\nmodel "):
         raise LinkError(f"`{path}` holds several models", hints=[f"`{path} --model NAME` runs one"])

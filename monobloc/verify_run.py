@@ -54,9 +54,7 @@ def compare(name: str, got: np.ndarray, want: np.ndarray, rtol: float | None = N
         return Difference(name, kind, 0, 0, 0, 0, (), 0, 0)
     base_r, base_a = TOLERANCE.get(DType.of(got.dtype), (0.0, 0.0))
     g, w = got.astype(np.float64), want.astype(np.float64)
-    if got.dtype.kind in "iu" and got.dtype.itemsize == 8:
-        g, w = _exact(got, want)
-    d = _distance(g, w)
+    d = _whole_distance(got, want) if got.dtype.kind in "iub" else _distance(g, w)
     allowed = (base_a if atol is None else atol) + (base_r if rtol is None else rtol) * np.abs(w)
     with np.errstate(all="ignore"):
         share = np.where(d == 0, 0.0, np.where(np.isfinite(allowed), d / np.nan_to_num(allowed), np.inf))
@@ -66,11 +64,11 @@ def compare(name: str, got: np.ndarray, want: np.ndarray, rtol: float | None = N
                       tuple(map(int, worst)), float(got[worst]), float(want[worst]))
 
 
-def _exact(got: np.ndarray, want: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """64-bit integers as floats whose difference is not rounded away."""
-    delta = got.astype(object) - want.astype(object)
-    w = want.astype(np.float64)
-    return np.where(delta == 0, w, w + np.asarray([float(x) for x in delta.ravel()]).reshape(w.shape)), w
+def _whole_distance(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Of integers, exact: 64 bits do not fit into a float, nor differences into 64 bits."""
+    d, where = np.zeros(got.shape), got != want
+    d[where] = [float(abs(int(a) - int(b))) for a, b in zip(got[where], want[where], strict=True)]
+    return d
 
 
 def _distance(g: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -55,6 +55,9 @@ def _told(e: Exception, argv: list[str]) -> int:
     if isinstance(e, Usage):
         console.error(str(e))
         return 2
+    if type(e).__name__ == "NoArgsIsHelpError":
+        console.message(getattr(e, "format_message")())  # noqa: B009
+        return 2
     if hasattr(e, "exit_code") and hasattr(e, "format_message"):  # the argument parser's own
         _usage(e)
         return int(e.exit_code)

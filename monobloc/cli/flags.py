@@ -112,7 +112,7 @@ def takes(*groups: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept]
         call.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in [*kept, *more]}
-        del call.__wrapped__  # type: ignore[attr-defined]
+        del call.__wrapped__
         return call
 
     return wrap

@@ -136,7 +136,7 @@ def _report(image: Image, emit: Emit, o: Options, notes: dict[str, list[str]]) -
     cache = driver.open_cache(o)
     known = store.find(image.path, cache) if image.cached else None
     if known is not None:
-        return known
+        return {**known, "image": image.path.name}
     report = facts.of_image(image, emit, o, toolchain.tool_version(), notes)
     store.keep(image.path, report, cache)
     return report

@@ -19,13 +19,25 @@ def show(r: Report, everything: bool = False) -> None:
     console.heading(f"{r['image']}: {console.size(r['bytes'])}{machine}")
     sections = [s for s in r["sections"] if s["bytes"]]
     if sections:
-        _table("sections", ("section", "bytes", "flags"), sections,
-               lambda s: (s["name"], f"{s['bytes']:,}", s["flags"]), None if len(sections) < 40 else limit)
+        _table("sections", ("section", "bytes", "flags"), sections if everything else _by_kind(sections),
+               lambda s: (s["name"], f"{s['bytes']:,}", s["flags"]), None)
     if r["symbols"]:
         _table("largest symbols", ("symbol", "bytes", "section"), r["symbols"],
                lambda s: (s["name"], f"{s['bytes']:,}", s["section"]), limit)
     for m in r["models"]:
         show_model(m, limit)
+
+
+def _by_kind(sections: list[Report]) -> list[Report]:
+    """Relocatables have a section per function and weight: those of one kind as one line."""
+    found: dict[tuple[str, str], list[Report]] = {}
+    for s in sections:
+        words = s["name"].split(".")
+        keep = 4 if s["name"].startswith((".rela.", ".rodata.mb.", ".lrodata.mb.")) else 3
+        kind = s["name"] if len(words) < keep or "monobloc" in words else ".".join(words[: keep - 1]) + ".*"
+        found.setdefault((kind, s["flags"]), []).append(s)
+    return [{"name": f"{kind} ({len(x)})" if len(x) > 1 else x[0]["name"], "bytes": sum(s["bytes"] for s in x),
+             "flags": flags} for (kind, flags), x in found.items()]
 
 
 def _table(title: str, head: tuple[str, ...], rows: list[Any], row: Any, limit: int | None) -> None:

@@ -1,0 +1,146 @@
+"""build, compile, link: every kind of image, project files, reports, dependencies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_tools import Command, tiny
+
+import monobloc
+from monobloc.object import elf
+
+
+def test_build_makes_what_the_suffix_says(mb: Command, model: Path) -> None:
+    for out, emit in (("m", "exe"), ("m.so", "shared"), ("m.a", "archive"), ("m2.o", "object")):
+        told = mb("build", model, "-o", out)
+        assert told.code == 0, told.err
+        assert f"{emit} for" in told.out and "arena" in told.out and told.err == ""
+        assert Path(out).stat().st_size > 0
+    assert subprocess.run(["./m", "--info"], capture_output=True, text=True).stdout.startswith("model m\n")
+    assert monobloc.load("m.so").outputs[0].shape == (1, 4)
+
+
+def test_default_output_is_the_stem(mb: Command, model: Path) -> None:
+    assert mb("build", model).code == 0
+    assert Path("m").is_file()
+
+
+def test_a_warm_build_tells_the_same(mb: Command, model: Path) -> None:
+    cold = mb("build", model, "-o", "m.so", "--report", "a.json")
+    warm = mb("build", model, "-o", "m.so", "--report", "b.json")
+    assert cold == warm
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+
+
+def test_two_stages_equal_one(mb: Command, model: Path) -> None:
+    assert mb("build", model, "-o", "one.so").code == 0
+    assert mb("compile", model, "-o", "m.o", "--header", "inc/m.h").code == 0
+    assert "m_run(void)" in Path("inc/m.h").read_text()
+    told = mb("link", "m.o", "-o", "two.so", "-Map", "two.map")
+    assert told.code == 0, told.err
+    assert Path("one.so").read_bytes() == Path("two.so").read_bytes()
+    assert "m_run_at" in Path("two.map").read_text()
+
+
+def test_relocatable(mb: Command, model: Path) -> None:
+    mb("compile", model, "-o", "m.o")
+    assert mb("link", "-r", "m.o", "-o", "closed.o").code == 0
+    data = Path("closed.o").read_bytes()
+    assert elf.Elf(data).type == elf.ET_REL
+    assert "m_run" in {s.name for s in elf.symbols(data) if s.bind == elf.STB_GLOBAL}
+    assert mb("link", "-r", "m.o", "--emit", "shared").code == 2
+
+
+def test_response_files_and_groups(mb: Command, model: Path) -> None:
+    mb("compile", model, "-o", "m.o")
+    Path("words").write_text("--start-group m.o --end-group # the model\n-o 'grouped.so'\n")
+    told = mb("link", "@words")
+    assert told.code == 0, told.err
+    assert Path("grouped.so").is_file()
+
+
+def test_with_a_program_of_ones_own(mb: Command, model: Path) -> None:
+    mb("compile", model, "-o", "m.o")
+    Path("app.c").write_text('#include <stdio.h>\n#include "m.h"\n'
+                             'int main(void) { m_in_x()[0] = 1; printf("%d\\n", m_run()); return 0; }\n')
+    assert mb("compile", "app.c", "-o", "app.o", "--no-cache").code == 0
+    told = mb("link", "app.o", "m.o", "-o", "app")
+    assert told.code == 0, told.err
+    assert subprocess.run(["./app"], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def test_project_file(mb: Command, tmp_path: Path) -> None:
+    tiny(tmp_path / "a.onnx")
+    tiny(tmp_path / "b.onnx", batch="n")
+    Path("monobloc.toml").write_text(
+        'output = "both.so"\nlto = "none"\nreport = "r.json"\n'
+        '[[model]]\npath = "a.onnx"\nname = "first"\n'
+        '[[model]]\npath = "b.onnx"\nname = "second"\ndim = { n = 3 }\n'
+        '[memory]\nram = "64K"\n')  # fmt: skip
+    told = mb("build")
+    assert told.code == 0, told.err
+    first, second = monobloc.load("both.so", 0), monobloc.load("both.so", 1)
+    assert [first.name, second.name] == ["first", "second"]
+    assert second.inputs[0].shape == (3, 8)
+    assert json.loads(Path("r.json").read_text())["options"]["lto"] == "none"
+    assert mb("build", "--lto", "full", "-o", "full.so").code == 0, "the command line goes first"
+    assert json.loads(Path("r.json").read_text())["options"]["lto"] == "full"
+    assert mb("check").code == 0
+    assert mb("build", "--ram", "1").code == 1
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("tarrget = 'host'\n", "did you mean `target`?"),
+    ("[[model]]\nname = 'x'\n", "has no `path`"),
+    ("[[model]]\npath = 'x.onnx'\nlto = 'full'\n", "unknown key `lto`"),
+    ("output = \n", "monobloc.toml: "),
+    ("output = 'x'\n", "names no model"),
+    ("memory = 3\n", "is no table"),
+])  # fmt: skip
+def test_project_files_that_are_wrong(mb: Command, text: str, says: str) -> None:
+    Path("monobloc.toml").write_text(text)
+    told = mb("build")
+    assert told.code == 1 and says in told.err
+
+
+def test_report(mb: Command, model: Path) -> None:
+    assert mb("build", model, "-o", "m", "--report", "r.json", "--depfile", "m.d").code == 0
+    r = json.loads(Path("r.json").read_text())
+    (m,) = r["models"]
+    assert r["bytes"] == Path("m").stat().st_size
+    assert {p["name"] for p in m["inputs"]} == {"x"} and m["arena"] >= m["arena_bound"] > 0
+    for b in m["buffers"]:
+        assert b["offset"] >= 0 and b["offset"] + b["bytes"] <= m["arena"]
+        assert 0 <= b["first"] <= b["last"] < len(m["steps"])
+    alive = [(a, b) for a in m["buffers"] for b in m["buffers"] if a["name"] < b["name"] and
+             a["first"] <= b["last"] and b["first"] <= a["last"]]
+    assert all(a["offset"] + a["bytes"] <= b["offset"] or b["offset"] + b["bytes"] <= a["offset"] or
+               a["last"] == b["first"] or b["last"] == a["first"] for a, b in alive)
+    assert any(s["name"] == "arena" for s in r["symbols"]) and m["decisions"] and m["layers"]
+    assert Path("m.d").read_text() == f"m: {model}\n"
+    assert mb("build", model, "-o", "m", "--report", "r.html").code == 0
+    page = Path("r.html").read_text()
+    assert page.startswith("<!doctype html>") and page.count("<rect") == len(m["buffers"])
+
+
+def test_depfile_names_external_data(mb: Command, model: Path) -> None:
+    import onnx
+
+    big = onnx.load(str(model))
+    big.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "w"))
+    onnx.save(big, "ext.onnx", save_as_external_data=True, location="ext data.bin", size_threshold=0)
+    assert mb("compile", "ext.onnx", "-o", "e.o", "--depfile", "e.d").code == 0
+    assert Path("e.d").read_text() == "e.o: ext.onnx ext\\ data.bin\n"
+
+
+def test_dump_and_replay(mb: Command, model: Path) -> None:
+    assert mb("build", model, "-o", "m", "--dump", "d").code == 0
+    dumps = sorted(Path("d/m").glob("*.mb"))
+    assert dumps[0].name == "00.import.mb" and Path("d/m/m.0.c").is_file()
+    told = mb("opt", dumps[0], "-o", "all.mb")
+    assert told.code == 0, told.err
+    assert Path("all.mb").read_text() == dumps[-2 if dumps[-1].name == "m.mb" else -1].read_text()
