@@ -35,6 +35,7 @@ from monobloc.link.objects import (
     module_key,
     trial_link,
 )
+from monobloc.link.program import programs as merge_programs
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
 from monobloc.object.localize import localize
@@ -75,6 +76,8 @@ def link_modules(
 
     `objects` are needed for `graph_lto=False` only, which links their code as it is.
     """
+    if o.graph_lto:
+        modules = merge_programs(modules, o.connect, o.name or "")
     check_prefixes(modules)
     k = "" if cache is None or user_inputs or o.dump else image_key(modules, emit, o, libs)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
@@ -216,6 +219,7 @@ def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Pa
     out = []
     written: set[int] = set()
     for k, obj in enumerate(objects):
+        _check_machine(obj, o)
         if o.lto == "none":
             if id(obj.code) not in written:  # `ld -r` leaves several objects in one file
                 written.add(id(obj.code))
@@ -232,6 +236,14 @@ def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Pa
     return [x for p in out for x in (("--whole-archive", p, "--no-whole-archive") if str(p).endswith(".bc.a") else (p,))]  # type: ignore[misc]
 
 
+def _check_machine(obj: Object, o: Options) -> None:
+    """Code cannot move to another machine; a graph can."""
+    made = str(obj.summary.get("target"))
+    if made != o.target.name:
+        raise LinkError(f"{obj.name} holds code for {made}, this link is for {o.target.name}",
+                        hints=[f"pass `--target {made}`, or `--graph-lto on` to compile its graph for {o.target.name}"])
+
+
 def weights_file(programs: Sequence[Lowered], folder: Path, o: Options) -> Path:
     """All constants of all programs, equal ones once, as a native object."""
     weights = {v.const.key: Weight(_data(v)) for p in programs for v in p.unit.weights.values() if v.const is not None}
@@ -245,7 +257,7 @@ def _data(v: Value) -> memoryview:
     a = np.ascontiguousarray(v.const.array).reshape(-1)
     if a.size == 0:
         a = np.zeros(1, a.dtype)
-    return memoryview(a.view(np.uint8)).cast("B")
+    return a.view(np.uint8).data.cast("B")
 
 
 def support_files(
