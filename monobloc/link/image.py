@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,8 @@ def link_modules(
     if o.graph_lto:
         modules = merge_programs(modules, o.connect, o.name or "")
     check_prefixes(modules)
+    if not o.graph_lto:  # the code in the objects has decided that already
+        o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
     k = "" if cache is None or user_inputs or o.dump else image_key(modules, emit, o, libs)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)

@@ -74,6 +74,14 @@ def test_stripped_objects_say_what_is_missing(bench: Bench, tmp_path: Path) -> N
         driver.link([less], tmp_path / "x", "exe", bench.options(Cell("exe", graph_lto=False)))
 
 
+@pytest.mark.parametrize("lto", ["none", "thin", "full"])
+def test_objects_with_more_threads_than_the_link(bench: Bench, tmp_path: Path, lto: str) -> None:
+    """Their code calls the thread pool, so it comes along."""
+    o = bench.options(Cell("exe", lto=lto, graph_lto=False, threads=1))  # type: ignore[arg-type]
+    driver.link([bench.object(n, k + 1) for k, n in enumerate(NAMES)], tmp_path / "image", "exe", o)
+    call(tmp_path / "image", "--model", "beta", "--threads", 2, "--seed", 1)
+
+
 def test_equal_weights_are_in_the_image_once(bench: Bench) -> None:
     """`alpha` and `beta` hold one weight in common."""
     data = bench.image(Cell("exe")).read_bytes()
