@@ -235,11 +235,14 @@ class Pad(OpDef):
         for a, p, q in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
             low[a], high[a] = p, q
         cut = []
-        for d, p, q in zip(x.shape, low, high, strict=True):
+        for a, (d, p, q) in enumerate(zip(x.shape, low, high, strict=True)):
             if d + p + q < 0:
                 n.fail(f"takes {-p} and {-q} elements off an axis of size {d}")
             first = max(-p, 0)
-            cut.append((first, 1, max(d - first - max(-q, 0), 0)))
+            left = d - first - max(-q, 0)
+            if left < 0:  # more is cut than there is: the padding of the other side is cut too
+                low[a], high[a] = (p, q + left) if p < 0 else (p + left, q)
+            cut.append((first, 1, max(left, 0)))
         return [pad(b, slice_of(b, x, cut), low, high, mode, self._value(b, n))]
 
     def _value(self, b: Any, n: Any) -> Value | None:

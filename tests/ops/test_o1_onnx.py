@@ -108,6 +108,12 @@ def test_split_is_slices() -> None:
     assert ops_of("Split", 13, [x, i64(2, 5)], 2, axis=1) == ["Slice", "Slice"]
 
 
+def test_pad_cuts_more_than_there_is() -> None:
+    """Cut beyond the far end: that much of the other side's padding goes too."""
+    for pads in ((0, -1, 0, 2), (0, 2, 0, -1), (1, -3, 0, 5)):
+        node("Pad", 18, [f32(3, 0), i64(*pads), np.array(0.5, np.float32)])
+
+
 def test_pad_of_every_opset() -> None:
     x = f32(2, 3, 4)
     node("Pad", 10, [x], pads=[0, 1, 2, 1, 0, 3], value=1.5)
