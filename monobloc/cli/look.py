@@ -13,7 +13,6 @@ from monobloc import driver, targets
 from monobloc.cli import Usage, console, tables
 from monobloc.cli.flags import Flags
 from monobloc.cli.settings import options, work_on
-from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError, ModelError, MonoblocError
 from monobloc.frontend import Facts, describe
 from monobloc.ir.text import print_graph
@@ -31,27 +30,27 @@ def check(models: list[Path], json: bool, flags: Flags) -> int:
     bad = 0
     for path, o in work.models:
         known = describe(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
-        low = facts.program_of(driver.module_of(path, known.imported, o), o) if known.imported else None
+        plan = facts.estimate(known.imported.graph, o) if known.imported else None
         if json:
-            console.say(js.dumps(_check_json(known, low)))
+            console.say(js.dumps(_check_json(known, plan)))
         else:
-            _show_check(path, known, low, o)
+            _show_check(path, known, plan, o)
         bad += known.imported is None
     return 1 if bad else 0
 
 
-def _check_json(f: Facts, low: Lowered | None) -> dict[str, Any]:
+def _check_json(f: Facts, plan: facts.Estimate | None) -> dict[str, Any]:
     return {
         "model": f.name, "ok": f.imported is not None, "producer": f.producer, "opsets": f.opsets,
         "inputs": {p.name: p.type for p in f.inputs}, "outputs": {p.name: p.type for p in f.outputs},
         "ops": f.ops, "weights": f.weight_bytes, "unsupported": [str(e) for e in f.unsupported],
         "problems": [str(e) for e in f.problems], "notes": list(f.notes),
-        "arena": low.placement.arena if low else None, "arena_bound": low.placement.bound if low else None,
-        "weights_packed": low.weights_bytes if low else None,
+        "arena": plan.arena if plan else None, "arena_bound": plan.bound if plan else None,
+        "weights_packed": plan.weights if plan else None,
     }
 
 
-def _show_check(path: Path, f: Facts, low: Lowered | None, o: Options) -> None:
+def _show_check(path: Path, f: Facts, plan: facts.Estimate | None, o: Options) -> None:
     console.heading(f"{path.name} for {o.target.name} {o.target.cpu}")
     kinds = ", ".join(f"{console.size(n)} {t}" for t, n in f.weight_bytes_by_type.items())
     rows: list[tuple[str, Any]] = [
@@ -61,11 +60,10 @@ def _show_check(path: Path, f: Facts, low: Lowered | None, o: Options) -> None:
         ("nodes", f"{sum(f.ops.values())}: " + ", ".join(f"{n} {op}" for op, n in f.ops.items())),
         ("weights", f"{console.size(f.weight_bytes)}" + (f" ({kinds})" if len(f.weight_bytes_by_type) > 1 else "")),
     ]
-    if low is not None:
-        p = low.placement
-        rows += [("arena", f"{console.size(p.arena)} of RAM (lower bound {console.size(p.bound)})"),
-                 ("flash", f"{console.size(low.weights_bytes)} of weights, and code"),
-                 ("layers", f"{sum(map(len, low.unit.layers))} after fusing")]
+    if plan is not None:
+        rows += [("arena", f"{console.size(plan.arena)} of RAM (lower bound {console.size(plan.bound)})"),
+                 ("flash", f"{console.size(plan.weights)} of weights, and code"),
+                 ("layers", f"{plan.layers} after fusing")]
     console.facts(rows)
     console.notes(f.notes)
     console.problems([*f.problems, *f.unsupported])

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monobloc import __version__
 from monobloc.codegen.lower import Lowered, lower
-from monobloc.ir.graph import Node, Value
+from monobloc.codegen.place import place
+from monobloc.codegen.unit import scratch_bytes
+from monobloc.ir.graph import Graph, Node, Value
 from monobloc.link.image import Image
 from monobloc.link.objects import Module, context, copy_graph, read_module
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
+from monobloc.passes import run_passes
 from monobloc.report.linkmap import symbols_of_map
 
 FORMAT = 1
@@ -56,6 +60,26 @@ def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:
 
 def program_of(m: Module, o: Options, stage: str = "image") -> Lowered:
     return lower(copy_graph(m.graph), context(o, stage), m.prefix, m.title)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a build would need, known without writing a line of C"""
+
+    arena: int
+    bound: int
+    weights: int
+    layers: int
+
+
+def estimate(g: Graph, o: Options) -> Estimate:
+    """Passes and plan of a graph, which is changed on the way."""
+    ctx = context(o, "image")
+    run_passes(g, ctx, check=False)
+    p = place(g, ctx, scratch_bytes(g, ctx.target, ctx.threads))
+    weights = {v.const.key: v.type.bytes for v in g.constants() if v.const is not None}
+    layers = [n for n in p.order if n not in p.views and any(v.type.size for v in n.outputs)]
+    return Estimate(p.arena, p.bound, sum(weights.values()), len(layers))
 
 
 def modules_of(path: Path) -> list[Module]:

@@ -178,6 +178,9 @@ def test_check(mb: Command, model: Path) -> None:
     assert told.code == 0 and "x f32[1,8]" in told.out and "arena" in told.out and not Path("m").exists()
     facts = json.loads(mb("check", model, "--json").out)
     assert facts["ok"] and facts["weights"] == 144 and facts["arena"] >= facts["arena_bound"]
+    mb("build", model, "-o", "m", "--report", "r.json")
+    (built,) = json.loads(Path("r.json").read_text())["models"]
+    assert (facts["arena"], facts["weights_packed"]) == (built["arena"], built["weights"])
 
 
 def test_check_tells_every_unsupported_node(mb: Command, tmp_path: Path) -> None:
