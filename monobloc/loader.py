@@ -86,7 +86,7 @@ class CompiledModel:
     # -- facts --
     @property
     def name(self) -> str:
-        return self._info.name.decode()
+        return str(self._info.name.decode())
 
     @property
     def inputs(self) -> list[TensorSpec]:
@@ -106,7 +106,7 @@ class CompiledModel:
 
     @property
     def target(self) -> str:
-        return self._info.target.decode()
+        return str(self._info.target.decode())
 
     def __repr__(self) -> str:
         return f"CompiledModel({self.name!r}, arena_bytes={self.arena_bytes})"

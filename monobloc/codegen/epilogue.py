@@ -108,8 +108,8 @@ class _Printer:
         if joint is not None:
             if joint:
                 parts.append(f"ix.j * {joint}" if joint != 1 else "ix.j")
-            for v in self.axes.rows:
-                terms.pop(v, None)
+            for row in self.axes.rows:
+                terms.pop(row, None)
         for v, k in terms.items():
             assert isinstance(v, Var)
             parts.append(f"{self.axes.text[v]} * {k}" if k != 1 else self.axes.text[v])

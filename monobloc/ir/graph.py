@@ -52,7 +52,7 @@ class Const:
 
 def content_key(array: np.ndarray) -> str:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return hashlib.blake2b(data.data, digest_size=16).hexdigest()
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -33,13 +34,13 @@ class DType(Enum):
     BOOL = "bool"
 
     @property
-    def numpy(self) -> np.dtype:
+    def numpy(self) -> np.dtype[Any]:
         return _NUMPY[self]
 
     @property
     def size(self) -> int:
         """bytes per element"""
-        return _NUMPY[self].itemsize
+        return int(_NUMPY[self].itemsize)
 
     @property
     def c(self) -> str:
@@ -64,7 +65,7 @@ class DType(Enum):
         return _OF_NUMPY[np.dtype(dtype)]
 
 
-_NUMPY = {
+_NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
     DType.F16: np.dtype(np.float16),
@@ -137,7 +138,7 @@ class TensorType:
 
     def with_layout(self, layout: tuple[int, ...] | None) -> TensorType:
         plain = layout is None or layout == tuple(range(self.rank))
-        return replace(self, layout=None if plain else tuple(layout))
+        return replace(self, layout=None if plain or layout is None else tuple(layout))
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.shape))

@@ -44,7 +44,7 @@ class Tol:
 class Case:
     """One test: input arrays and attributes of a single node."""
 
-    inputs: tuple[np.ndarray, ...]
+    inputs: tuple[Any, ...]  # arrays and numpy scalars
     attrs: dict[str, Any]
     name: str = ""
 
@@ -55,6 +55,7 @@ class OpDef:
     name: ClassVar[str] = ""
     domain: ClassVar[str] = ""
     since: ClassVar[int] = 1
+    oldest: ClassVar[int] = 7  # opset; older ones are read where the operator was the same then
     aliases: ClassVar[tuple[str, ...]] = ()  # further ONNX names that from_onnx reads
     tol: ClassVar[Tol] = Tol()
     elementwise: ClassVar[bool] = False  # output index i depends on input index i only (broadcasting)

@@ -194,7 +194,7 @@ class ConvInteger(OpDef):
         attrs = window([3, 2], [1, 1], [1, 0, 1, 1], [1, 1]) | {"group": 1}
         yield Case((x, w), attrs, "plain")
         yield Case((x, w, np.uint8(7)), attrs, "zero")
-        yield Case((x, w.view(np.int8), np.uint8(7), np.int8([1, -2, 3])), attrs, "per_channel")
+        yield Case((x, w.view(np.int8), np.uint8(7), np.array([1, -2, 3], np.int8)), attrs, "per_channel")
 
 
 class QLinearConv(OpDef):
@@ -377,8 +377,10 @@ def _np_transposed(x: Array, w: Array, attrs: Attrs) -> Array:
     y = np.zeros((x.shape[0], w.shape[1] * group, *[f + room[a] + room[rank + a] for a, f in enumerate(full)]), x.dtype)
     xg = x.reshape(x.shape[0], group, -1, *x.shape[2:])
     wg = w.reshape(group, -1, *w.shape[1:])
+    at: Any
     for tap in itertools.product(*[range(k) for k in w.shape[2:]]):
-        part = np.einsum("ngc...,gco->ngo...", xg, wg[(slice(None), slice(None), slice(None), *tap)])
+        at = (slice(None), slice(None), slice(None), *tap)
+        part = np.einsum("ngc...,gco->ngo...", xg, wg[at])
         where = [
             slice(t * r + room[a], t * r + room[a] + (d - 1) * s + 1, s)
             for a, (t, r, d, s) in enumerate(zip(tap, dilations, x.shape[2:], strides, strict=True))

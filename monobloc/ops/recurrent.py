@@ -78,8 +78,8 @@ class Recurrent(OpDef):
         outs = b.emit(self.name, ins, attrs, outputs=1 + self.states)
         return self._results(b, n, outs, batch_first)
 
-    def _wide(self, b: Any, v: Value | None) -> Value | None:
-        """Half floats compute in float32."""
+    def _wide(self, b: Any, v: Any) -> Any:
+        """Half floats compute in float32; None stays None."""
         return b.one("Cast", v, to=F32) if v is not None and v.dtype not in (F32, F64) else v
 
     def _state(self, b: Any, v: Value | None, batch_first: bool) -> Value | None:

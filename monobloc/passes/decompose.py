@@ -80,7 +80,7 @@ def phases(b: Builder, n: Node) -> Value:
     split = wide.reshape(*w.shape[:2], *[v for t, s in zip(taps, strides) for v in (t, s)])
     # [IC, OC, J0, r0, J1, r1] -> [OC, r0, r1, IC, J0, J1], taps flipped
     j_axes, r_axes = [2 + 2 * k for k in range(rank)], [3 + 2 * k for k in range(rank)]
-    flipped = np.flip(split, j_axes).transpose(1, *r_axes, 0, *j_axes)
+    flipped = np.flip(split, tuple(j_axes)).transpose(1, *r_axes, 0, *j_axes)
     weights = flipped.reshape(-1, w.shape[0], *taps)
     ends = [-(-(o + p) // s) for o, p, s in zip(n.outputs[0].shape[2:], n.attrs["pads"], strides)]
     pads = [t - 1 for t in taps] + [max(0, e - d) for e, d in zip(ends, x.shape[2:])]

@@ -67,12 +67,12 @@ def _scaled_weights(y: Node, k: np.ndarray) -> np.ndarray | None:
         return None
     a = w.const.array.astype(np.float64)
     if y.op == "MatMul":
-        return (a * k).astype(np.float32) if w.type.rank >= 2 else None
+        return np.asarray(a * k, np.float32) if w.type.rank >= 2 else None
     if y.op == "ConvTranspose":  # [IC, OC/g, ...]
         if y.attrs.get("group", 1) != 1:
             return None
-        return (a * k.reshape(1, -1, *[1] * (a.ndim - 2))).astype(np.float32)
-    return (a * k.reshape(-1, *[1] * (a.ndim - 1))).astype(np.float32)
+        return np.asarray(a * k.reshape(1, -1, *[1] * (a.ndim - 2)), np.float32)
+    return np.asarray(a * k.reshape(-1, *[1] * (a.ndim - 1)), np.float32)
 
 
 CONTRACTIONS = ("Conv", "ConvTranspose", "MatMul")

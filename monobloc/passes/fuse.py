@@ -209,7 +209,7 @@ def reads_per_element(n: Node, v: Value) -> float:
     if v.type.size == 0:
         return 0
     e = _element(n)
-    loops = {x: x.extent for x in free_vars(e)}
+    loops: dict[Expr, int] = {x: x.extent for x in free_vars(e)}
     total = _count_reads(e, v, 1, loops, n.outputs[0].type.size)
     return total / v.type.size
 

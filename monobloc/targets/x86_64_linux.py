@@ -74,7 +74,7 @@ TARGET = Target(
 
 
 # Every core with it so far has at least these caches.
-_LARGE_CACHES = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
+_LARGE_CACHES: dict[str, Any] = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
 
 
 def from_host(flags: frozenset[str]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
