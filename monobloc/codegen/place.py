@@ -58,7 +58,7 @@ class _Aliases:
 def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Placement:
     """Plan a selected graph: aliases, order, offsets."""
     aliases = find_aliases(g, ctx)
-    program, roots = _program(g, aliases, scratch_bytes)
+    program, roots = planner_program(g, aliases, scratch_bytes)
     made = plan.make_plan(program)
     nodes = {n.name: n for n in g.nodes}
     order = tuple(nodes[str(k)] for k in made.order)
@@ -307,7 +307,7 @@ def part_done(node: Node, k: int, storage: Mapping[Value, Storage]) -> bool:
 
 
 # -- order and offsets -----------------------------------------------------------------------------------
-def _program(
+def planner_program(
     g: Graph, a: _Aliases, scratch: Mapping[Node, int]
 ) -> tuple[plan.Program, list[Value]]:
     """The planner's view: one value per buffer, one step per node that does work or defines a view."""
