@@ -80,6 +80,8 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
         return f"({args[0]} ? {args[1]} : {args[2]})"
     if fn == "cast":
         return _cast(args[0], kind, compute_type(result), result)
+    if fn == "bitcast":
+        return _bitcast(args[0], kinds[0], result)
     if fn == "div" and kind.is_float:
         return f"({args[0]} / {args[1]})"
     if fn in INDEX_FNS:
@@ -89,7 +91,7 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
     if fn == "bnot":
         return f"({kind.c})(~{args[0]})"
     if fn in ("shl", "shr"):
-        return _shift(fn, *args, kind)
+        return _shift(fn, args[0], args[1], kind)
     if not kind.is_float and fn in INT_FNS:
         return f"{INT_FNS[fn]}({', '.join(f'({kind.c}){a}' for a in args)})"
     if kind.is_float and fn in FLOAT_FNS:
@@ -117,6 +119,13 @@ def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
         return f"({text})"
     exact = "double" if source is DType.F64 or source.is_int else "float"
     return f"mb_wide(mb_{result.value}(({exact}){x}))"
+
+
+def _bitcast(x: str, source: DType, result: DType) -> str:
+    """Through a union: the types may alias in C, and it is no instruction."""
+    bits = f"mb_{source.value}({x})" if compute_type(source) is not source else x
+    text = f"((union {{ {source.c} from; {result.c} to; }}){{ .from = {bits} }}).to"
+    return f"mb_wide({text})" if compute_type(result) is not result else text
 
 
 NEUTRAL = {"sum": 0, "prod": 1, "and": True, "or": False}

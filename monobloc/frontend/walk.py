@@ -16,20 +16,20 @@ import onnx
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph, read_attribute, read_attributes
+from monobloc.frontend.control import at_run_time, unrolled
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
-from monobloc.frontend.node import OnnxNode, graph_inputs_behind
+from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
 from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
 from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
-from monobloc.ops.elementwise import Binary
 
 MAX_DEPTH = 60
 OLDEST_OPSET = 7
-_BUILT_IN = ("Constant", "If")  # read here, by no OpDef
+_BUILT_IN = ("Constant", "If", "Loop", "Scan")  # read here, by no OpDef
 
 
 class Unknown:
@@ -179,7 +179,10 @@ class Walker:
             if condition is not None and condition.const is not None:
                 return self._branch(condition.const.array, attrs, frame, loc.node)
             if op is None:
-                raise _run_time_condition(condition)
+                raise at_run_time("the condition", condition)
+        if domain == "" and p.op_type in ("Loop", "Scan"):
+            self.builder.name, self.builder.locs = loc.node, (loc.node,)
+            return unrolled(self, p.op_type, known, attrs, frame, loc.node)
         if op is None:
             body = schema_body(p, domain, opset, known, attrs)
             if body is None:
@@ -203,9 +206,10 @@ class Walker:
         reader = onnx_names().get((domain, op))
         if domain == "" and sig is None:
             raise _no_such_operator(op, opset)
-        if domain == "" and opset < OLDEST_OPSET and not _unchanged(op, opset, sig) and not isinstance(reader, Binary):
+        oldest = OLDEST_OPSET if reader is None else reader.oldest
+        if domain == "" and opset < oldest and not _unchanged(op, opset, sig):
             raise UnsupportedError(
-                f"{op} of opset {opset} is not supported, the oldest is opset {OLDEST_OPSET}",
+                f"{op} of opset {opset} is not supported, the oldest is opset {oldest}",
                 hints=["convert the model: `onnx.version_converter.convert_version(model, 17)`"],
             )
         if reader is not None or (domain == "" and op in _BUILT_IN) or has_schema_body(op, domain, opset):
@@ -248,13 +252,18 @@ class Walker:
         """The outputs of the branch of an If that is taken; the other one is never looked at."""
         if condition.size != 1:
             raise ModelError(f"the condition has shape {list(condition.shape)}, but must be one bool")
-        branch = attrs["then_branch" if condition.ravel()[0] else "else_branch"]
-        assert isinstance(branch, SubGraph)
-        g = branch.graph
-        inner = Frame(frame.opsets, parent=branch.frame, bound=branch.frame.bound, prefix=label + "/")
+        return self.subgraph(attrs["then_branch" if condition.ravel()[0] else "else_branch"], [], frame, label)
+
+    def subgraph(self, body: SubGraph, inputs: Sequence[Binding], frame: Frame, label: str) -> list[Binding]:
+        """The outputs of a body that sees the names around it, on these inputs"""
+        g = body.graph
+        if len(inputs) != len(g.input):
+            raise ModelError(f"the body takes {len(g.input)} inputs, but is given {len(inputs)}")
+        inner = Frame(frame.opsets, parent=body.frame, bound=body.frame.bound, prefix=label + "/")
         inner.depth = self._deeper(frame)
         inner.declared = {v.name: v.type for v in (*g.value_info, *g.output)}
         self.constants(g, inner, {})
+        inner.names.update({v.name: x for v, x in zip(g.input, inputs, strict=True)})
         self.body(g.node, inner, [v.name for v in g.output])
         return [inner.find(v.name) for v in g.output]
 
@@ -284,16 +293,6 @@ def _no_such_operator(op: str, opset: int) -> MonoblocError:
     if first is not None and first > opset:
         return ModelError(f"{op} exists from opset {first} on, but the model imports opset {opset}")
     return ModelError(f"{op} is no operator of ONNX in opset {opset}")
-
-
-def _run_time_condition(condition: Value | None) -> UnsupportedError:
-    sources = graph_inputs_behind(condition) if condition is not None else []
-    binds = " ".join(f"--bind {s}=..." for s in sources)
-    return UnsupportedError(
-        "the condition is known only at run time, which is not supported",
-        notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"] if sources else [],
-        hints=[f"fix that input while compiling: `{binds}`"] if sources else [],
-    )
 
 
 def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelError | None:

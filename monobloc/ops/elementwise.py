@@ -121,7 +121,7 @@ class Unary(Elementwise):
     fn: ClassVar[str]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return type(self).numpy(xs[0])  # type: ignore[call-arg, arg-type]
+        return type(self).numpy(xs[0])  # type: ignore[arg-type]
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         return call(self.fn, xs[0])
@@ -197,7 +197,8 @@ _SWAPPED = {"gt": "lt", "ge": "le"}
 
 
 class Binary(Elementwise):
-    numpy: ClassVar[Callable[[Array, Array], Array]]
+    oldest = 1
+    numpy: ClassVar[Callable[..., Any]]
     fn: ClassVar[str]
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -213,7 +214,7 @@ class Binary(Elementwise):
         return [TensorType(self.result or a.dtype, broadcast_shapes(a.shape, c.shape))]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return type(self).numpy(*xs)  # type: ignore[arg-type]
+        return type(self).numpy(*xs)
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         a, b = xs
@@ -315,12 +316,12 @@ class Variadic(Elementwise):
     """Max, Min, Sum, Mean of any number of inputs: a chain from the left"""
 
     fn: ClassVar[str]
-    numpy: ClassVar[Callable[[Array, Array], Array]]
+    numpy: ClassVar[Callable[..., Any]]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         out = xs[0]
         for x in xs[1:]:
-            out = type(self).numpy(out, x)  # type: ignore[arg-type]
+            out = type(self).numpy(out, x)
         return out  # type: ignore[return-value]
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
@@ -332,7 +333,7 @@ class Variadic(Elementwise):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         x = rng.standard_normal((3, 4)).astype(np.float32)
         x[0, 0] = np.nan
-        yield Case((x, rng.standard_normal(4).astype(np.float32), np.float32([[0.5]])), {})
+        yield Case((x, rng.standard_normal(4).astype(np.float32), np.array([[0.5]], np.float32)), {})
         yield Case((x,), {}, "one")
 
 
@@ -421,7 +422,8 @@ class Where(Elementwise):
         return super().infer(ins, attrs)
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return np.where(*xs)  # type: ignore[call-overload]
+        c, a, b = xs
+        return np.asarray(np.where(c, a, b))  # type: ignore[arg-type]
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         return select(*xs)
@@ -436,6 +438,7 @@ class PRelu(Elementwise):
     """x where x >= 0, slope * x elsewhere"""
 
     name = "PRelu"
+    oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, slope = n.inputs
@@ -445,14 +448,14 @@ class PRelu(Elementwise):
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x, s = xs
-        return np.where(x < 0, x * s, x)  # type: ignore[operator]
+        return np.asarray(np.where(x < 0, x * s, x))  # type: ignore[operator]
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         x, s = xs
         return select(x.lt(0), call("mul", x, s), x)
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case((rng.standard_normal((2, 3, 4)).astype(np.float32), np.float32([[0.1], [0.2], [0.3]])), {})
+        yield Case((rng.standard_normal((2, 3, 4)).astype(np.float32), np.array([[0.1], [0.2], [0.3]], np.float32)), {})
 
 
 class Parametric(Elementwise):
@@ -532,7 +535,7 @@ class HardSigmoid(Parametric):
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         t = xs[0].dtype.type  # type: ignore[union-attr]
-        return np.clip(xs[0] * t(attrs["alpha"]) + t(attrs["beta"]), 0, 1).astype(t)  # type: ignore
+        return np.clip(xs[0] * t(attrs["alpha"]) + t(attrs["beta"]), 0, 1).astype(t)
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         x = xs[0]
@@ -547,7 +550,7 @@ class HardSwish(Parametric):
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         t = xs[0].dtype.type  # type: ignore[union-attr]
-        return (xs[0] * np.clip(xs[0] * t(1 / 6) + t(0.5), 0, 1)).astype(t)  # type: ignore
+        return (xs[0] * np.clip(xs[0] * t(1 / 6) + t(0.5), 0, 1)).astype(t)
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         x = xs[0]
@@ -616,7 +619,7 @@ class IsNaN(Elementwise):
         return call("isnan", xs[0], dtype=BOOL)
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case((np.float32([1, np.nan, np.inf, -np.inf]),), {})
+        yield Case((np.array([1, np.nan, np.inf, -np.inf], np.float32),), {})
 
 
 class IsInf(Elementwise):
@@ -636,7 +639,7 @@ class IsInf(Elementwise):
         return call("lor", pos, neg)
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case((np.float32([1, np.nan, np.inf, -np.inf]),), {"detect_negative": 0})
+        yield Case((np.array([1, np.nan, np.inf, -np.inf], np.float32),), {"detect_negative": 0})
 
 
 class Cast(Elementwise):
@@ -667,6 +670,34 @@ class Cast(Elementwise):
         for to in (DType.I32, DType.I64, DType.BOOL, DType.F64, DType.F16, DType.U8):
             yield Case((np.abs(x) if to is DType.U8 else x,), {"to": to}, to.value)
         yield Case((rng.integers(-9, 9, 7),), {"to": DType.F32}, "from_i64")
+
+
+class BitCast(Elementwise):
+    """The same bits as another type of the same size"""
+
+    name = "BitCast"
+    since = 26
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, to = n.inputs[0], n.dtype_attr("to")
+        if x.dtype.size != to.size:
+            n.fail(f"cannot see {x.dtype.value} as {to.value}: their sizes differ")
+        return [x] if x.dtype is to else b.emit("BitCast", [x], {"to": to})
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        return [TensorType(attrs["to"], ins[0].shape)]  # type: ignore[union-attr]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        return np.ascontiguousarray(xs[0]).view(attrs["to"].numpy).reshape(xs[0].shape)  # type: ignore
+
+    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
+        return call("bitcast", xs[0], dtype=attrs["to"])
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((3, 5))
+        for a, to in ((np.float32, DType.I32), (np.float64, DType.U64), (np.float16, DType.I16)):
+            yield Case((x.astype(a),), {"to": to}, to.value)
+        yield Case((rng.integers(0, 30000, 9).astype(np.int16),), {"to": DType.F16}, "to_f16")
 
 
 class Identity(Elementwise):

@@ -117,6 +117,7 @@ class Gemm(OpDef):
     """alpha * A' B' + beta * C, with A and B transposed as asked; C broadcasts"""
 
     name = "Gemm"
+    oldest = 6
     contraction = "gemm"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

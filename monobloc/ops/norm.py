@@ -77,6 +77,7 @@ class BatchNormalization(OpDef):
     """(x - mean) / sqrt(var + epsilon) * scale + bias per channel, with given statistics"""
 
     name = "BatchNormalization"
+    oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         if n.attrs.get("training_mode", 0) or n.n_outputs > 1:
@@ -287,7 +288,7 @@ class LayerNormalization(OpDef):
         for axis in (1, 3):
             p = [rng.standard_normal(x.shape[axis:]).astype(np.float32) for _ in range(2)]
             yield Case((x, *p), {"axis": axis, "epsilon": 1e-5}, f"axis{axis}")
-        yield Case((x, np.float32([2] * 5)), {"axis": 3, "epsilon": 1e-5}, "no_bias")
+        yield Case((x, np.array([2] * 5, np.float32)), {"axis": 3, "epsilon": 1e-5}, "no_bias")
         half = (rng.standard_normal((3, 64)) * 100 + 300).astype(np.float16)
         yield Case((half, np.ones(64, np.float16)), {"axis": 1, "epsilon": 1e-5}, "half_large")
 

@@ -200,6 +200,7 @@ def average_cases(taps: Iterator[tuple[Array, Attrs, str]], rng: np.random.Gener
 
 class AveragePool(Pool):
     name = "AveragePool"
+    oldest = 1
     extra: ClassVar[Attrs] = {"count_include_pad": 0}
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
@@ -384,6 +385,6 @@ class MaxUnpool(OpDef):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         x = rng.standard_normal((1, 1, 2, 2)).astype(np.float32)
-        yield Case((x, np.int64([[[[5, 7], [13, 15]]]])), {"shape": [1, 1, 4, 4]})
+        yield Case((x, np.array([[[[5, 7], [13, 15]]]], np.int64)), {"shape": [1, 1, 4, 4]})
 
 

@@ -119,6 +119,8 @@ class Evaluator:
         args = [self(a) for a in e.args]
         if e.fn == "cast":
             return args[0] != 0 if e.dtype is DType.BOOL else args[0].astype(e.dtype.numpy)
+        if e.fn == "bitcast":
+            return args[0].view(e.dtype.numpy)
         if e.fn == "index":
             return self._index(*args)
         out = FUNCTIONS[e.fn](*args)

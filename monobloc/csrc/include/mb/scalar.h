@@ -3,6 +3,7 @@
 #define MB_SCALAR_H
 
 #include "mb/base.h"
+#include "mb/half.h"
 
 /* A run-time index into an axis of n: negatives count from the end; outside is an error, and 0. */
 MB_INLINE long mb_index(long i, long n, int *bad) {
