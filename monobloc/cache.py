@@ -146,15 +146,16 @@ def write_atomic(path: Path, chunks: list[Any], mode: int = 0o666) -> None:
                 f.write(chunk)
         os.chmod(temporary, mode & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as e:
         with suppress(OSError):
             os.unlink(temporary)
+        if isinstance(e, OSError) and not e.filename:  # a full disk does not say whose it is
+            raise OSError(e.errno, e.strerror, str(path)) from None
         raise
 
 
 def _umask() -> int:
     """The process's mask, read without changing it (another thread may be creating files)."""
-    with suppress(OSError, StopIteration, ValueError):
-        with open("/proc/self/status") as f:
-            return int(next(line for line in f if line.startswith("Umask:")).split()[1], 8)
+    with suppress(OSError, StopIteration, ValueError), open("/proc/self/status") as f:
+        return int(next(line for line in f if line.startswith("Umask:")).split()[1], 8)
     return 0o022

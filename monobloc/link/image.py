@@ -10,6 +10,8 @@ exception: it links the objects as they are, with or without LLVM's LTO.
 from __future__ import annotations
 
 import functools
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +46,7 @@ from monobloc.options import Emit, Options
 from monobloc.passes import dump_to
 
 Progress = Callable[[str], None]
+THINLTO_ROOM = 64 << 20
 
 
 @dataclass
@@ -188,7 +191,7 @@ def _link(
         libs=tuple(libs), libdirs=tuple(libdirs),
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
         opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ())),
-        thinlto_cache=cache.folder("thinlto") if cache is not None and o.lto == "thin" else None,
+        thinlto_cache=_thinlto_cache(cache) if cache is not None and o.lto == "thin" else None,
         map=o.map,
     )
     bounds: dict[str, int] = {}
@@ -196,6 +199,16 @@ def _link(
                                measure=bool(programs) or bitcode)
     made = toolchain.link(job, finish=lambda path: bounds.update(finish(path))).out
     return made, bounds
+
+
+def _thinlto_cache(cache: Cache) -> Path | None:
+    """Where LLVM keeps what it compiled. It gives up where it cannot write; that must not cost the build."""
+    try:
+        folder = cache.folder("thinlto")
+        room = shutil.disk_usage(folder).free
+    except OSError:
+        return None
+    return folder if room > THINLTO_ROOM and os.access(folder, os.W_OK) and "%" not in str(folder.absolute()) else None
 
 
 def _relocatable(

@@ -8,6 +8,7 @@ contain a folder's name or the time. Compilations are cached by the content of a
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import os
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -428,6 +429,25 @@ _HARDENING = (
 _HARMLESS = "conservatively ignores SHT_LLVM_ADDRSIG"
 
 
+def _scratch_home(out: Path) -> Path:
+    """Where lld may write: beside the result, so that it can be renamed, unless a `%` is in the way.
+
+    LLVM puts a random digit in place of each `%` in the name of a file that it makes.
+    """
+    homes = (out.parent.absolute(), Path(tempfile.gettempdir()), Path("/tmp"))  # noqa: S108
+    return next((h for h in homes if "%" not in str(h)), homes[0])
+
+
+def _move(made: Path, out: Path) -> None:
+    """Renames, or copies from another file system, so that the file appears whole."""
+    try:
+        os.replace(made, out)
+    except OSError as e:
+        if e.errno != errno.EXDEV:
+            raise
+        write_atomic(out, [made.read_bytes()], made.stat().st_mode & 0o777)
+
+
 def link_command(
     job: LinkJob, out: Path, tools: Tools, version_script: Path | None = None
 ) -> list[str]:
@@ -483,7 +503,7 @@ def link(
     """Links; `finish` may change the file before it appears under its name."""
     tools = tools or find_tools()
     job.out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".monobloc-", dir=job.out.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".monobloc-", dir=_scratch_home(job.out)) as scratch:
         script = None
         if job.kind == "shared" and job.exports:
             script = Path(scratch) / "exports.map"
@@ -493,10 +513,13 @@ def link(
         made = Path(scratch) / "out"
         show = link_command(job, job.out, tools, script)
         what = f"linking `{job.out}`"
-        ran = run(link_command(job, made, tools, script), what=what, show=show)
+        mapped = replace(job, map=Path(scratch) / "map") if job.map else job
+        ran = run(link_command(mapped, made, tools, script), what=what, show=show)
         if "cannot find entry symbol" in ran.stderr:  # lld only warns, and drops the whole program
             raise ToolchainError(f"{what} failed", command=shlex.join(show), output=ran.stderr)
         finish(made)
-        os.replace(made, job.out)
+        if mapped.map and job.map and mapped.map.is_file():
+            write_atomic(job.map, [mapped.map.read_bytes()])
+        _move(made, job.out)
     warnings = [w for w in ran.stderr.splitlines(keepends=True) if _HARMLESS not in w]
     return Linked(job.out, ran.stdout, "".join(warnings))

@@ -96,7 +96,8 @@ def differs(got: np.ndarray, want: np.ndarray) -> str:
     g, w = got.astype(np.float64), want.astype(np.float64)
     same = (g == w) | (np.isnan(g) & np.isnan(w))
     w = np.where(np.isfinite(w), w, 0)
-    tol = (2e-2 if half else ATOL) * max(1.0, float(np.abs(w).max(initial=0)) * 0.1) + (2e-2 if half else RTOL) * np.abs(w)
+    rtol, atol = (2e-2, 2e-2) if half else (RTOL, ATOL)
+    tol = atol * max(1.0, float(np.abs(w).max(initial=0)) * 0.1) + rtol * np.abs(w)
     with np.errstate(invalid="ignore"):
         off = ~(same | (np.abs(g - w) <= tol))
     if not off.any():

@@ -573,7 +573,8 @@ def einsum(b: Builder) -> str:
         eq, other = some(b, ("ij,jk->ik", (s[1], 5)), ("ij,kj->ki", (3, s[1])), ("ij,j->i", (s[1],)),
                          ("ij,k->ikj", (3,)), ("ij,ij->", s))
     elif len(s) == 3:
-        eq, other = some(b, ("bij,bjk->bik", (s[0], s[2], 4)), ("bij,kj->bki", (6, s[2])), ("bij,bik->bjk", (s[0], s[1], 2)),
+        eq, other = some(b, ("bij,bjk->bik", (s[0], s[2], 4)), ("bij,kj->bki", (6, s[2])),
+                         ("bij,bik->bjk", (s[0], s[1], 2)),
                          ("bij,bij->b", s), ("...ij,...j->...i", (s[0], s[2])))
     else:
         eq, other = some(b, ("bhij,bhjk->bihk", (s[0], s[1], s[3], 3)), ("bchw,cd->bdhw", (s[1], 5)),

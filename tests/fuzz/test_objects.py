@@ -95,10 +95,11 @@ def test_damaged_text(made: Path) -> None:
     """Pieces of the graph's text replaced by others."""
     r, (obj,) = random.Random(SEED), fat.read(made)
     words, refused = obj.ir.split(" "), 0
+    odd = ["", "1.2.3", '"\\q"', "%", "[[", "-1", "9" * 30, "none"]
     for _ in range(COUNT):
         changed = list(words)
         for _ in range(r.randrange(1, 4)):
-            changed[r.randrange(len(words))] = r.choice([r.choice(words), "", "1.2.3", '"\\q"', "%", "[[", "-1", "9" * 30, "none"])
+            changed[r.randrange(len(words))] = r.choice([r.choice(words), *odd])
         try:
             read_module(dataclasses.replace(obj, ir=" ".join(changed)))
         except MonoblocError:
