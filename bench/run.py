@@ -148,12 +148,12 @@ def page(rows: list[Row]) -> str:
     cpu = Options().target
     return f"""# Benchmarks
 
-Written by `bench/run.py --write`. One thread, {cpu.cpu}, {os.cpu_count()}-core virtual machine, shared with other work.
-onnxruntime {onnxruntime.__version__}, one thread. Calls from Python with numpy arrays in and out on both sides, in alternating
-bursts; medians. `ratio` is ours / theirs: below 1 Monobloc is faster. On such a machine ratios move by 10 % from run
-to run. `executable` is the whole static program, weights and `main` included. `arena` is all the RAM a run uses beside
-its stack: inputs, outputs, intermediate values and scratch. `error` is the largest difference to onnxruntime, relative
-to the largest value of the output.
+Written by `bench/run.py --write`. One thread, {cpu.cpu}, {os.cpu_count()}-core server VM, shared with other
+work; onnxruntime {onnxruntime.__version__}, one thread. Calls from Python with numpy arrays in and
+out on both sides, in alternating bursts; medians. `ratio` is ours / theirs: below 1 Monobloc is faster. On such a
+machine times double and ratios move by 10 % from run to run. `executable` is the whole static program, weights and
+`main` included. `arena` is all the RAM a run uses beside its stack: inputs, outputs, intermediate values and scratch.
+`error` is the largest difference to onnxruntime, relative to the largest value of the output.
 
 {table(rows)}
 """

@@ -63,9 +63,10 @@ def ops_page() -> str:
 OPS_INTRO = """An operator that is not here is an error that names the node, unless ONNX defines
 it by others (its function body is used then).
 
-*Compiled to*: `kernel` a register-tiled kernel where shapes and types allow, else loops; `loops` an expression that becomes a
-loop nest and fuses with its neighbours; `routine` C of its own; `made of others` nothing of its own is left. *Tolerance*:
-rtol, atol of float32 against the reference (float64, rounded once): |got - ref| <= atol + rtol * |ref|; integers are exact.
+*Compiled to*: `kernel` a register-tiled kernel where shapes and types allow, else loops; `loops` an expression that
+becomes a loop nest and fuses with its neighbours; `routine` C of its own; `made of others` nothing of its own is left.
+*Tolerance*: rtol, atol of float32 against the reference (float64, rounded once): |got - ref| <= atol + rtol * |ref|;
+integers are exact.
 Operators in *italics* are made by the compiler, never read from a model."""
 
 
@@ -88,15 +89,19 @@ def passes_page() -> str:
     from monobloc import passes
 
     comments = dict(pipeline_comments(inspect.getsource(passes.pipeline)))
-    out = [f"# Passes\n\n{NOTE}\nThe order in which a graph is rewritten, from `pipeline()` in `monobloc/passes/__init__.py`. After each"]
-    out[0] += " pass the\ngraph is verified. `--dump DIR` writes the graph after every pass that changed it.\n"
-    out.append("| | pass | in a word |\n|---:|---|---|")
+    out = [f"# Passes\n\n{NOTE}\n{PASSES_INTRO}\n", "| | pass | in a word |\n|---:|---|---|"]
     steps = passes.pipeline()
-    out += [f"| {k} | `{p.name}` | {cell(comments.get(type(p).__name__) or first_sentence(sys.modules[type(p).__module__].__doc__ or ''))} |" for k, p in enumerate(steps, 1)]
+    for k, p in enumerate(steps, 1):
+        text = sys.modules[type(p).__module__].__doc__ or ""
+        out.append(f"| {k} | `{p.name}` | {cell(comments.get(type(p).__name__) or first_sentence(text))} |")
     for p in dict((type(p), p) for p in steps).values():
         text = sys.modules[type(p).__module__].__doc__ or ""
         out.append(f"\n## {p.name}\n\n{markdown(text)}")
     return "\n".join(out) + "\n"
+
+
+PASSES_INTRO = """The order in which a graph is rewritten, from `pipeline()` in `monobloc/passes/__init__.py`. After each pass the
+graph is verified. `--dump DIR` writes the graph after every pass that changed it."""
 
 
 def pipeline_comments(source: str) -> Iterator[tuple[str, str]]:
@@ -129,7 +134,9 @@ def cli_page() -> str:
             continue
         out.append(f"\n## monobloc {name}\n\n{inspect.cleandoc(command.help or '').strip()}\n")
         out.append(f"```\n{usage(name, command)}\n```\n")
-        rows = [(flag_text(p), p.help or "", getattr(p, "rich_help_panel", None)) for p in command.params if flag_text(p)]
+        rows = [
+            (flag_text(p), p.help or "", getattr(p, "rich_help_panel", None)) for p in command.params if flag_text(p)
+        ]
         own = [r for r in rows if r[2] is None]
         shared = sorted({str(r[2]) for r in rows if r[2] is not None})
         out += ["| option | |\n|---|---|"] * bool(own) + [f"| `{cell(a)}` | {cell(h)} |" for a, h, _ in own]
@@ -140,8 +147,8 @@ def cli_page() -> str:
     return "\n".join(out) + "\n"
 
 
-CLI_INTRO = """`monobloc VERB --help` says the same. Results go to stdout, messages to stderr. Exit codes: 0 done, 1 the user's error, 2 wrong
-usage, 70 a bug of ours. Colours only on terminals; `NO_COLOR` is honoured."""
+CLI_INTRO = """`monobloc VERB --help` says the same. Results go to stdout, messages to stderr. Exit codes: 0 done,
+1 the user's error, 2 wrong usage, 70 a bug of ours. Colours only on terminals; `NO_COLOR` is honoured."""
 
 
 def usage(name: str, command: Any) -> str:

@@ -21,15 +21,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from monobloc.kernels import tiles
 from monobloc.codegen.epilogue import Axes, epilogue_expr, epilogue_text, index_axes
 from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
+from monobloc.kernels import tiles
 from monobloc.passes.contraction import Contraction
 from monobloc.passes.select import conv_descriptor, conv_geometry, conv_nchw_descriptor
 from monobloc.targets import Target
-
 
 KERNEL = "KERNEL"  # stands for the kernel's name in the texts below
 

@@ -18,7 +18,6 @@ from monobloc.ir.text import is_inline, print_graph
 from monobloc.ir.verify import verify
 from monobloc.targets import Target
 
-
 Dump = Callable[[str, Graph], None]  # (stem of a file, the graph as it is)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from monobloc.passes.contraction import Contraction
 from monobloc.targets import Target
 
+
 def family(c: Contraction, target: Target) -> str:
     """The family of a Conv group."""
     channels, group = c.x.shape[1], c.root.attrs.get("group", 1)

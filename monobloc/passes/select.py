@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from monobloc.kernels import packing, tiles
 from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
+from monobloc.kernels import packing, tiles
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import Contraction, is_contraction, parts
 from monobloc.passes.conv_family import family

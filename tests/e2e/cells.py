@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

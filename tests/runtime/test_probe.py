@@ -8,6 +8,7 @@ import struct
 
 import numpy as np
 import pytest
+
 from build import HARDEN, HERE, ZIG, call, compile_c
 
 

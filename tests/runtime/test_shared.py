@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from build import CSRC, HERE, call, fake_defines
 
+from build import CSRC, HERE, call, fake_defines
 from monobloc.targets import aarch64_linux, resolve, x86_64_linux
 
 N = 4000

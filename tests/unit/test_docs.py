@@ -14,7 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`([\w./-]+\.(?:py|h|c|sh|onnx|toml)|[\w-]+/(?:[\w.-]+/)*)`")
-ROOTS = [ROOT, ROOT / "monobloc", ROOT / "monobloc" / "csrc", *(p for p in (ROOT / "monobloc").rglob("*") if p.is_dir())]
+ROOTS = [
+    ROOT,
+    ROOT / "monobloc",
+    ROOT / "monobloc" / "csrc",
+    *(p for p in (ROOT / "monobloc").rglob("*") if p.is_dir()),
+]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -120,7 +125,8 @@ for case in op.cases(np.random.default_rng(1)):  # the expression against the re
     np.testing.assert_allclose(got, want.ravel()[at], rtol=1e-5, atol=1e-6)
 
 x, y = (h.make_tensor_value_info(n, T.FLOAT, [3, 40]) for n in "xy")
-nodes = [h.make_node("Neg", ["x"], ["t"], name="neg"), h.make_node("QuickGelu", ["t"], ["y"], name="gelu", domain="com.microsoft")]
+nodes = [h.make_node("Neg", ["x"], ["t"], name="neg"),
+         h.make_node("QuickGelu", ["t"], ["y"], name="gelu", domain="com.microsoft")]
 model = h.make_model(h.make_graph(nodes, "g", [x], [y]), ir_version=10,
                      opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.microsoft", 1)])
 data = np.random.default_rng(2).standard_normal((3, 40)).astype(np.float32)
@@ -139,5 +145,5 @@ def test_adding_an_operator_is_one_class_in_one_file(tmp_path: Path) -> None:
     made = python(USE_NEW_OPERATOR, str(tmp_path))
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip().endswith("fine")
-    without = python(USE_NEW_OPERATOR.replace('monobloc.ops.__path__.append(sys.argv[1])', "pass"), str(tmp_path))
+    without = python(USE_NEW_OPERATOR.replace("monobloc.ops.__path__.append(sys.argv[1])", "pass"), str(tmp_path))
     assert "QuickGelu" in without.stderr, "the operator is there without its file: choose another example"

@@ -38,7 +38,9 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         if isinstance(node, ast.Import):
             yield from ((a.name, node) for a in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((f"{node.module}.{a.name}" if node.module == "monobloc" else node.module, node) for a in node.names)
+            yield from (
+                (f"{node.module}.{a.name}" if node.module == "monobloc" else node.module, node) for a in node.names
+            )
 
 
 def part(name: str) -> str:
@@ -91,5 +93,6 @@ def test_only_targets_name_a_machine() -> None:
                 and n.body and isinstance(n.body[0], ast.Expr)}  # fmt: skip
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-                wrong += [f"{path.relative_to(ROOT)}:{node.lineno}: {w}" for w in words if node.value == w]
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                wrong += [f"{place}: {w}" for w in words if node.value == w]
     assert not wrong, "\n".join(wrong)
