@@ -19,6 +19,7 @@ from monobloc.errors import LinkError, ModelError
 from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, read_module
+from monobloc.link.split import split_at, split_into
 from monobloc.loader import CompiledModel
 from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object
@@ -59,10 +60,28 @@ def compile_to_object(
     """`monobloc compile MODEL -o X.o`: the Object, and the header beside it."""
     progress(f"reading {path.name}")
     imported = import_model(path, o)
+    if o.split_at or o.partitions > 1:
+        compile_parts(module_of(path, imported, o), out, o, progress)
+        return imported
     obj, low = object_of(path, imported, o, progress)
     obj.write(out, llvm=toolchain.find_tools().llvm)
     write_atomic(header or out.with_suffix(".h"), [low.header.encode()])
     return imported
+
+
+def compile_parts(m: Module, out: Path, o: Options, progress: Progress = quiet) -> list[Path]:
+    """A model cut into parts, each an object of its own: X.o becomes X.0.o, X.1.o, ...
+
+    Linked together they give the image that the whole model gives.
+    """
+    parts = split_at(m, o.split_at) if o.split_at else split_into(m, o.partitions)
+    paths = []
+    for k, part in enumerate(parts):
+        progress(f"compiling part {k + 1} of {len(parts)}")
+        obj, _ = compile_module(part, o, open_cache(o))
+        paths.append(out.with_suffix(f".{k}{out.suffix}"))
+        obj.write(paths[-1], llvm=toolchain.find_tools().llvm)
+    return paths
 
 
 def object_of(path: Path, imported: Imported, o: Options, progress: Progress = quiet) -> tuple[Object, Lowered]:

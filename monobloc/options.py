@@ -33,12 +33,16 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
+    connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)
+    split_at: tuple[str, ...] = ()  # stage 1: tensors to cut a model at
+    partitions: int = 1  # stage 1: or a number of parts
     debug: bool = False
     profile: bool = False  # a clock round every layer
     jobs: int = 0
     cache: Path | None = None
     dump: Path | None = None
     map: Path | None = None  # the linker's map of an executable or shared library
+    link_args: tuple[str, ...] = ()  # further words for the linker
     ram: int | None = None
     flash: int | None = None
 
@@ -94,7 +98,7 @@ def parse_bind(texts: Sequence[str]) -> dict[str, np.ndarray]:
 def _bound(text: str, value: str) -> np.ndarray:
     if value.endswith(".npy"):
         try:
-            return np.load(value, allow_pickle=False)
+            return np.asarray(np.load(value, allow_pickle=False))
         except (OSError, ValueError) as e:
             raise ModelError(f"`--bind {text}`: cannot read `{value}`: {e}") from None
     try:

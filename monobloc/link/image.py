@@ -84,7 +84,7 @@ def link_modules(
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
-    k = "" if cache is None or user_inputs or o.dump else image_key(modules, emit, o, libs)
+    k = "" if cache is None or user_inputs or o.dump or o.link_args else image_key(modules, emit, o, libs)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules))
@@ -190,7 +190,7 @@ def _link(
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
-        opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ())),
+        opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ()), *o.link_args),
         thinlto_cache=_thinlto_cache(cache) if cache is not None and o.lto == "thin" else None,
         map=o.map,
     )

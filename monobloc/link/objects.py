@@ -11,8 +11,8 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from monobloc.cache import Cache
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError, ModelError
-from monobloc.ir.graph import Const, Graph
+from monobloc.ir.graph import Const, Graph, content_key
 from monobloc.ir.text import INLINE, parse_graph, print_graph
 from monobloc.ir.types import TensorType
 from monobloc.link import stack
@@ -32,8 +32,21 @@ from monobloc.options import Options
 from monobloc.passes import PassContext, dump_to
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
+LOGICAL = ".logical"  # marks a value that is a permutation of a stored weight
 INCLUDE, RUNTIME = CSRC / "include", CSRC / "runtime"
 PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """What a part says of the model it was cut from; names are those of graph values but `all_outputs`."""
+
+    index: int
+    count: int
+    model_inputs: tuple[str, ...]  # this part's inputs that are the model's
+    model_outputs: tuple[tuple[str, str], ...]  # exported name, value
+    all_inputs: tuple[str, ...]
+    all_outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,12 @@ class Module:
     prefix: str
     title: str
     origin: str = ""
+    part: PartInfo | None = None
+
+    @property
+    def own_prefix(self) -> str:
+        """Prefix of the object's own native code: parts of one model must not clash."""
+        return self.prefix if self.part is None else f"{self.prefix}_part{self.part.index}"
 
 
 def context(o: Options, stage: str) -> PassContext:
@@ -59,7 +78,7 @@ def copy_graph(g: Graph) -> Graph:
 # -- writing ------------------------------------------------------------------------------------------
 def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[Object, Lowered]:
     """The Object of a module and what its native code was made from."""
-    native = lower(copy_graph(m.graph), context(o, "object"), m.prefix, m.title,
+    native = lower(copy_graph(m.graph), context(o, "object"), m.own_prefix, m.title,
                    dump_to(o.dump / "object") if o.dump else None)
     stored, ir = _store_weights(m.graph, native)
     code, bitcode, native = _compile(native, o, cache)
@@ -74,6 +93,7 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
         "features": list(o.target.features),
         "threads": o.threads,
         "numerics": o.numerics,
+        "part": None if m.part is None else asdict(m.part),
         "graph_hash": hashlib.sha256(ir.encode()).hexdigest(),
     }
     return Object(code, ir, bitcode, summary, weights, m.prefix), native
@@ -81,7 +101,7 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
 
 def _bytes(c: Const) -> memoryview:
     a = np.ascontiguousarray(c.array).reshape(-1)
-    return memoryview(a.view(np.uint8)).cast("B")
+    return a.view(np.uint8).data.cast("B")
 
 
 def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
@@ -105,7 +125,8 @@ def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
             base = out.const_value(f"{v.name}.stored", t, const)
             inverse = [perm.index(k) for k in range(len(perm))]
             first = out.nodes[0] if out.nodes else None
-            node = out.make("Transpose", [base], [v.type], {"perm": inverse}, name=f"{v.name}.logical", before=first)
+            attrs = {"perm": inverse, "key": v.const.key}
+            node = out.make("Transpose", [base], [v.type], attrs, name=f"{v.name}{LOGICAL}", before=first)
             out.replace(v, node.outputs[0])
         else:
             stored[v.const.key] = v.const
@@ -208,7 +229,43 @@ def read_module(obj: Object) -> Module:
         g = parse_graph(obj.ir, weight)
     except ModelError as e:
         raise LinkError(f"{obj.name}: damaged graph: {e.message}") from None
-    return Module(g, prefix, title, obj.name)
+    _restore_logical(g, obj.name)
+    return Module(g, prefix, title, obj.name, _part_info(obj))
+
+
+def _restore_logical(g: Graph, name: str) -> None:
+    """Weights that are stored permuted become the model's own again, under their name; still unread."""
+    for node in [n for n in g.nodes if n.op == "Transpose" and "key" in n.attrs]:
+        stored, v, key = node.inputs[0], node.outputs[0], str(node.attrs["key"])
+        if stored is None or stored.const is None:
+            raise LinkError(f"{name}: damaged graph: `{v.name}` is no permutation of a weight")
+        const = Const(key=key, load=_transposed(stored.const, tuple(node.attrs["perm"]), key, f"{name}: weight `{key}`"))
+        g.replace(v, g.const_value(v.name.removesuffix(LOGICAL), v.type, const))
+        g.remove(node)
+
+
+def _transposed(stored: Const, perm: tuple[int, ...], key: str, what: str) -> Callable[[], np.ndarray]:
+    def load() -> np.ndarray:
+        array = np.ascontiguousarray(stored.array.transpose(perm))
+        if content_key(array) != key:
+            raise LinkError(f"{what} is damaged", hints=["compile the model again"])
+        return array
+
+    return load
+
+
+def _part_info(obj: Object) -> PartInfo | None:
+    """A part's record from the summary; damaged ones are told, not believed."""
+    raw = obj.summary.get("part")
+    if raw is None:
+        return None
+    try:
+        pairs = tuple((str(a), str(b)) for a, b in raw["model_outputs"])
+        names = (tuple(map(str, raw[k])) for k in ("model_inputs", "all_inputs", "all_outputs"))
+        model_inputs, all_inputs, all_outputs = names
+        return PartInfo(int(raw["index"]), int(raw["count"]), model_inputs, pairs, all_inputs, all_outputs)
+    except (KeyError, TypeError, ValueError):
+        raise LinkError(f"{obj.name}: damaged summary: the record of the part does not read") from None
 
 
 def module_key(m: Module) -> str:

@@ -1,0 +1,118 @@
+"""Models compiled in parts, or through an object, link to the image of the whole: byte for byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from monobloc.driver import compile_parts, compile_to_object, import_model, link, module_of
+from monobloc.driver import build as build_image
+from monobloc.errors import LinkError, ModelError
+from monobloc.link.program import parse_connections
+from monobloc.loader import CompiledModel
+from monobloc.options import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+MNIST = ROOT / "examples" / "mnist8.onnx"
+MODELS = [MNIST, ROOT / "tests/models/unet_small.onnx", ROOT / "tests/models/encoder_small.onnx"]
+
+
+def _options(cache: Path) -> Options:
+    return Options(lto="none", cache=cache)
+
+
+def _link(paths: list[Path], out: Path, o: Options) -> bytes:
+    """Linked without the image cache: equal bytes must come from equal work."""
+    link(paths, out, "shared", replace(o, dump=out.with_suffix(".dump")))
+    return out.read_bytes()
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_an_object_and_its_parts_link_to_the_whole(path: Path, cache: Path, tmp_path: Path) -> None:
+    o = _options(cache)
+    build_image([path], tmp_path / "whole.so", "shared", replace(o, dump=tmp_path / "dump"))
+    whole = (tmp_path / "whole.so").read_bytes()
+    compile_to_object(path, tmp_path / "one.o", o)
+    assert _link([tmp_path / "one.o"], tmp_path / "one.so", o) == whole
+    parts = compile_parts(module_of(path, import_model(path, o), o), tmp_path / "p.o", replace(o, partitions=4))
+    assert len(parts) == 4
+    assert _link(parts[::-1], tmp_path / "parts.so", o) == whole
+
+
+def test_every_single_tensor_cut_links_to_the_whole(cache: Path, tmp_path: Path) -> None:
+    o = _options(cache)
+    module = module_of(MNIST, import_model(MNIST, o), o)
+    names = [v.name for n in module.graph.nodes[:-1] for v in n.outputs]
+    build_image([MNIST], tmp_path / "whole.so", "shared", replace(o, dump=tmp_path / "dump"))
+    whole = (tmp_path / "whole.so").read_bytes()
+    for k, name in enumerate(names):
+        parts = compile_parts(module, tmp_path / f"cut{k}.o", replace(o, split_at=(name,)))
+        assert _link(parts, tmp_path / f"cut{k}.so", o) == whole, name
+
+
+def test_a_missing_part_is_named(cache: Path, tmp_path: Path) -> None:
+    o = _options(cache)
+    module = module_of(MNIST, import_model(MNIST, o), o)
+    parts = compile_parts(module, tmp_path / "p.o", replace(o, partitions=3))
+    with pytest.raises(LinkError, match=r"(?s)missing.*part 1 of 3"):
+        link([parts[0], parts[2]], tmp_path / "x.so", "shared", o)
+
+
+def test_splitting_at_no_tensor_is_an_error(cache: Path, tmp_path: Path) -> None:
+    o = _options(cache)
+    module = module_of(MNIST, import_model(MNIST, o), o)
+    with pytest.raises(ModelError, match="`nowhere`"):
+        compile_parts(module, tmp_path / "p.o", replace(o, split_at=("nowhere",)))
+
+
+# -- models that feed each other ------------------------------------------------------------------------
+def _mlp(name: str, wide: int, out: int, path: Path, output: str = "y") -> np.ndarray:
+    w = np.random.default_rng(wide * 100 + out).standard_normal((wide, out)).astype(np.float32)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, wide])
+    y = helper.make_tensor_value_info(output, TensorProto.FLOAT, [2, out])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], [output])]
+    graph = helper.make_graph(nodes, name, [x], [y], [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return w
+
+
+def test_connected_models_are_one_program(cache: Path, tmp_path: Path) -> None:
+    wa = _mlp("backbone", 8, 12, tmp_path / "backbone.onnx", "features")
+    wb = _mlp("head", 12, 5, tmp_path / "head.onnx")
+    o = replace(_options(cache), connect=tuple(parse_connections(["head.x=backbone.features"])))
+    out = tmp_path / "both.so"
+    build_image([tmp_path / "head.onnx", tmp_path / "backbone.onnx"], out, "shared", o)
+    m = CompiledModel(out)
+    assert (m.name, [i.name for i in m.inputs], [i.name for i in m.outputs]) == ("pipeline", ["x"], ["y"])
+    x = np.random.default_rng(3).standard_normal((2, 8)).astype(np.float32)
+    want = np.maximum(np.maximum(x @ wa, 0) @ wb, 0)
+    np.testing.assert_allclose(m(x), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("connect", "told"),
+    [
+        (["head.x=backbone.y"], "no output `backbone.y`"),
+        (["head.x=backbone.features", "backbone.x=head.y"], "they do not connect"),
+        (["nobody.x=backbone.features"], "no input `nobody.x`"),
+    ],
+)
+def test_wrong_connections_say_what_does_not_fit(connect: list[str], told: str, cache: Path, tmp_path: Path) -> None:
+    _mlp("backbone", 8, 12, tmp_path / "backbone.onnx", "features")
+    _mlp("head", 12, 5, tmp_path / "head.onnx")
+    o = replace(_options(cache), connect=tuple(parse_connections(connect)))
+    with pytest.raises(LinkError, match=told):
+        build_image([tmp_path / "head.onnx", tmp_path / "backbone.onnx"], tmp_path / "x.so", "shared", o)
+
+
+def test_a_cycle_of_connections_is_shown(cache: Path, tmp_path: Path) -> None:
+    _mlp("a", 6, 6, tmp_path / "a.onnx")
+    _mlp("b", 6, 6, tmp_path / "b.onnx")
+    o = replace(_options(cache), connect=tuple(parse_connections(["a.x=b.y", "b.x=a.y"])))
+    with pytest.raises(LinkError, match="cycle: a -> b -> a"):
+        build_image([tmp_path / "a.onnx", tmp_path / "b.onnx"], tmp_path / "x.so", "shared", o)
