@@ -7,7 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from monobloc.cli.flags import CODE, INPUT, LINK, MACHINE, MODEL, OUT, SEED, WORK, Flags, takes
+from monobloc.cli.flags import (
+    CODE,
+    DUMP,
+    INPUT,
+    LINK,
+    MACHINE,
+    MODEL,
+    OUT,
+    PROJECT,
+    RESULT,
+    SEED,
+    WORK,
+    Flags,
+    takes,
+)
 
 app = typer.Typer(
     rich_markup_mode=None,  # plain help starts twice as fast
@@ -45,7 +59,7 @@ def _main(
 
 
 @app.command("try", short_help="check, build, verify and time a model: start here")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, CODE, WORK, RESULT, PROJECT)
 def try_(model: Model, seed: SEED = 0, *, flags: Flags) -> int:
     """Check, build, verify and time a model: the first thing to do with it."""
     from monobloc.cli import trial
@@ -54,7 +68,7 @@ def try_(model: Model, seed: SEED = 0, *, flags: Flags) -> int:
 
 
 @app.command(short_help="what a model is, and whether it can be built")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, CODE, PROJECT)
 def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
     """Say in a second what a model is and whether it can be built; nothing is compiled."""
     from monobloc.cli import look
@@ -63,7 +77,7 @@ def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
 
 
 @app.command(context_settings=BETWEEN, short_help="models, sources and objects become an image")
-@takes(MACHINE, MODEL, CODE, LINK, WORK)
+@takes(MACHINE, MODEL, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
 def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
     """Compile and link models, C and C++ sources, objects and archives. Without files: the project's."""
     from monobloc.cli import make
@@ -72,7 +86,7 @@ def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
 
 
 @app.command("compile", short_help="stage 1: a model or source becomes an object")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, CODE, WORK, DUMP, RESULT, PROJECT)
 def compile_(
     file: Annotated[Path, typer.Argument(metavar="MODEL|SOURCE", show_default=False)],
     output: OUT = None,
@@ -88,7 +102,7 @@ def compile_(
 
 
 @app.command(context_settings=BETWEEN, short_help="stage 2: objects become an image")
-@takes(MACHINE, CODE, LINK, WORK)
+@takes(MACHINE, CODE, LINK, WORK, DUMP, RESULT)
 def link(
     files: Words = None,
     output: OUT = None,
@@ -103,7 +117,7 @@ def link(
 
 
 @app.command(short_help="run an image or a model")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, CODE, WORK, DUMP)
 def run(
     file: Annotated[Path, typer.Argument(metavar="OUT|MODEL", show_default=False)],
     input: INPUT = None,
@@ -120,7 +134,7 @@ def run(
 
 
 @app.command(short_help="compare outputs with onnxruntime's")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, CODE, WORK, DUMP, PROJECT)
 def verify(
     models: Models = None,
     data: Data = None,
@@ -143,7 +157,7 @@ def verify(
 
 
 @app.command(short_help="time a model against its peers")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, CODE, WORK, PROJECT)
 def bench(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[MODEL|OUT]...", show_default=False)] = None,
     vs: Annotated[str, typer.Option("--vs", metavar="A,B", help="peers: onnxruntime, openvino, none")] = "onnxruntime",

@@ -139,5 +139,10 @@ def seconds(s: float) -> str:
     return f"{s * 1e9:.3g} ns"
 
 
+def short(name: str, most: int = 48) -> str:
+    """A name that fits into a table: exporters write very long ones."""
+    return name if len(name) <= most else f"{name[: most // 2]}...{name[-most // 2 + 3 :]}"
+
+
 def number(x: float) -> str:
     return "0" if x == 0 else f"{x:.3g}"

@@ -43,6 +43,7 @@ def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Any:
 
 
 MACHINE, MODEL, CODE, LINK, WORK = "machine", "model", "code", "link", "work"
+DUMP, RESULT, PROJECT = "dump", "result", "project"
 
 FLAGS: dict[str, dict[str, Any]] = {
     MACHINE: {
@@ -78,13 +79,19 @@ FLAGS: dict[str, dict[str, Any]] = {
         "ram": _flag(str, "--ram", metavar="256K", group=LINK, help="budget of RAM; more is an error"),
         "flash": _flag(str, "--flash", metavar="1M", group=LINK, help="budget of weights; more is an error"),
     },
-    WORK: {
+    RESULT: {
         "report": _path("--report", metavar="R.json|R.html", group=WORK, help="write what was made, and why"),
-        "dump": _path("--dump", metavar="DIR", group=WORK, help="write the graph after every pass, and the C code"),
         "depfile": _path("--depfile", group=WORK, help="write what the output depends on, for make"),
+    },
+    DUMP: {
+        "dump": _path("--dump", metavar="DIR", group=WORK, help="write the graph after every pass, and the C code"),
+    },
+    WORK: {
         "jobs": _flag(int, "--jobs", "-j", metavar="N", group=WORK, min=1, help="processes (default: all cores)"),
         "cache": _path("--cache", metavar="DIR", group=WORK, help="where results are kept (default: user's cache)"),
         "no_cache": _flag(bool, "--no-cache", group=WORK, help="neither read nor write the cache"),
+    },
+    PROJECT: {
         "project": _path("--project", group=WORK, help="project file (default: monobloc.toml, if no file is named)"),
     },
 }

@@ -36,7 +36,7 @@ def build(files: list[str], output: Path | None, flags: Flags) -> int:
         raise Usage("options between files are for `monobloc link`")
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, console.progress() as progress:
         o = _with_map(work.options, work.flags, emit, Path(tmp))
-        of = {m: replace(mo, map=o.map) for m, mo in work.models}
+        of = {m: replace(mo, map=o.map, link_args=o.link_args) for m, mo in work.models}
         libs, dirs = _libraries(work.flags)
         made = driver.build(inputs, out, emit, of.get(first, o) if len(inputs) == 1 else o, progress,
                             libs, dirs, of)
@@ -82,8 +82,6 @@ def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags)
     emit = _link_emit(output, relocatable, flags)
     out = output or (Path("a.o") if emit == "object" else _default_output(paths[0], emit))
     _not_over_an_input(out, paths)
-    if "script" in flags:
-        words += ["-T", str(flags["script"])]
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, console.progress() as progress:
         o = _with_map(options(flags), flags, emit, Path(tmp))
         image = driver.link(words, out, emit, o, progress, *_libraries(flags))
@@ -124,7 +122,15 @@ def _not_over_an_input(out: Path, inputs: list[Path]) -> None:
 
 def _with_map(o: Options, flags: Flags, emit: Emit, folder: Path) -> Options:
     """With the linker's map: the report reads symbols from it, since images have none."""
-    return replace(o, map=flags.get("map") or folder / "map") if emit in ("exe", "shared") else o
+    if emit not in ("exe", "shared"):
+        if "script" in flags or "map" in flags:
+            raise Usage("`-T` and `-Map` are for executables and shared libraries")
+        return o
+    script = flags.get("script")
+    if script is not None and not script.is_file():
+        raise LinkError(f"cannot read `{script}`: no such file")
+    words = ("-T", str(script)) if script is not None else ()
+    return replace(o, map=flags.get("map") or folder / "map", link_args=words)
 
 
 def _libraries(flags: Flags) -> tuple[list[str], list[Path]]:

@@ -111,10 +111,10 @@ def _oracle(path: Path, o: Options, built: Built, how: Verify) -> tuple[Feeds, M
         ins, outs = split_examples(how.data)
         return read_feeds([str(how.data)], built.image.inputs) if ins else {}, outs
     feeds = feeds_for(built.image.inputs, how.input, how.seed)
-    return feeds, _expected(path, o, built, feeds, how.against)
+    return feeds, expected(path, o, built, feeds, how.against)
 
 
-def _expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -> dict[str, np.ndarray]:
+def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -> dict[str, np.ndarray]:
     if against == "reference":
         return verify_run.reference(built.made.imported[str(path)].graph, feeds)
     if o.keep_outputs:
@@ -186,7 +186,7 @@ def _show_layers(found: Sequence[tuple[verify_run.Inner, Difference]], first: ve
         return
     console.heading("per layer, every value kept")
     worst = sorted(found, key=lambda x: -x[1].used)[:10]
-    console.table(("node", "op", *HEAD), [[i.node, i.op, *r] for (i, d), r in
+    console.table(("node", "op", *HEAD), [[console.short(i.node), i.op, console.short(r[0]), *r[1:]] for (i, d), r in
                                           zip(worst, difference_rows([d for _, d in worst]), strict=True)],
                   right=(4, 5, 6, 7))
     if first is None:

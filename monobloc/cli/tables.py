@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from monobloc.cli import console
+from monobloc.cli.console import short
 
 SHORT = 12
 BAR = 40
@@ -63,11 +64,11 @@ def show_model(m: Report, limit: int | None) -> None:
     weights = sorted(m["constants"], key=lambda w: -w["bytes"])
     if weights:
         _table("weights", ("weight", "bytes", "type", "read by"), weights,
-               lambda w: (w["name"], f"{w['bytes']:,}", w["type"], ", ".join(w["nodes"][:3])), limit)
+               lambda w: (short(w["name"]), f"{w['bytes']:,}", w["type"], ", ".join(map(short, w["nodes"][:3]))), limit)
     console.heading("layers")
     layers = m["layers"][: limit and 3 * limit]
-    console.table(("layer", "ops", "output", "kernel"),
-                  [(x["name"], " + ".join(x["ops"]), ", ".join(x["types"]), x["kernel"] or "loops") for x in layers])
+    rows = [(short(x["name"]), " + ".join(x["ops"]), ", ".join(x["types"]), x["kernel"] or "loops") for x in layers]
+    console.table(("layer", "ops", "output", "kernel"), rows)
     if len(layers) < len(m["layers"]):
         console.say(f"  and {len(m['layers']) - len(layers)} more (`--all`)")
 
@@ -80,7 +81,7 @@ def _memory(m: Report, limit: int | None) -> None:
     rows = []
     for b in buffers[:limit]:
         left, right = b["first"] * width // steps, b["last"] * width // steps
-        rows.append((b["name"], f"{b['offset']:,}", f"{b['bytes']:,}", f"{b['first']}-{b['last']}",
+        rows.append((short(b["name"]), f"{b['offset']:,}", f"{b['bytes']:,}", f"{b['first']}-{b['last']}",
                      "." * left + "#" * (right - left + 1) + "." * (width - right - 1)))
     console.heading("memory plan")
     console.table(("buffer", "offset", "bytes", "steps", "alive"), rows, right=(1, 2))

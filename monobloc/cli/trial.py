@@ -7,9 +7,10 @@ import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from monobloc import bench_run, driver, verify_run
-from monobloc.cli import console, measure
+from monobloc.cli import Usage, console, measure
 from monobloc.cli.flags import Flags
 from monobloc.cli.settings import work_on
 from monobloc.errors import MonoblocError
@@ -21,9 +22,13 @@ from monobloc.report import facts, write
 from monobloc.run_image import Built, Executable, build_to_run
 from monobloc.targets import runs_here
 
+Report = dict[str, Any]
+
 
 def try_model(path: Path, seed: int, flags: Flags) -> int:
     work = work_on([path], flags)
+    if not work.models:
+        raise Usage(f"`{path}` is no model\n  hint: models end in {', '.join(driver.MODEL_SUFFIXES)}")
     o = work.models[0][1]
     with console.progress() as progress:
         progress(f"reading {path.name}")
@@ -47,7 +52,7 @@ def try_model(path: Path, seed: int, flags: Flags) -> int:
     return 1 if bad else 0
 
 
-def _executable(path: Path, o: Options, progress: console.Progress) -> tuple[int, dict]:  # type: ignore[type-arg]
+def _executable(path: Path, o: Options, progress: console.Progress) -> tuple[int, Report]:
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         out = Path(tmp) / path.stem
         o = replace(o, map=Path(tmp) / "map")
@@ -65,7 +70,7 @@ def _what(f: Facts) -> list[tuple[str, str]]:
             ("inputs", ins or "none"), ("outputs", outs)]
 
 
-def _sizes(exe: int, report: dict) -> list[tuple[str, str]]:  # type: ignore[type-arg]
+def _sizes(exe: int, report: Report) -> list[tuple[str, str]]:
     m = report["models"][0]
     return [("executable", f"{console.size(exe)}, all it needs (weights {console.size(m['weights'])})"),
             ("arena", f"{console.size(m['arena'])} of RAM (lower bound {console.size(m['arena_bound'])})")]
@@ -79,7 +84,7 @@ def _errors(path: Path, o: Options, built: Built, seed: int) -> tuple[str, bool]
         console.note(f"onnxruntime is not installed: compared with our own reference\n"
                      f"  hint: {verify_run.INSTALL}")
     try:
-        want = measure._expected(path, o, built, feeds, oracle)  # noqa: SLF001
+        want = measure.expected(path, o, built, feeds, oracle)
     except MonoblocError as e:
         return f"not compared: {e}", False
     found = verify_run.compare_all(built.image.run(feeds), want, None, None)
@@ -112,14 +117,16 @@ def _next(path: Path, flags: Flags) -> None:
     console.say()
     console.say("next:")
     name, stem = shlex.quote(str(path)), shlex.quote(path.stem)
-    for words, why in (
+    commands = (
         (f"monobloc build {name}{given} -o {stem}", "an executable: ./" + path.stem + " x.npy -o y.npy"),
         (f"monobloc build {name}{given} -o {stem}.so", "a library: monobloc.load, or dlopen"),
         (f"monobloc compile {name}{given} -o {stem}.o", "an object and a header for your C program"),
         (f"monobloc bench {name}{given} --per-layer", "where the time goes"),
         (f"monobloc build {name}{given} --report r.html", "where the memory goes"),
-    ):
-        console.say(f"  {words:<60}  # {why}")
+    )
+    width = max(len(words) for words, _ in commands)
+    for words, why in commands:
+        console.say(f"  {words:<{width}}  # {why}")
 
 
 def _again(flags: Flags) -> str:

@@ -55,7 +55,8 @@ def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:
     if image.programs:
         return image.programs, [m.origin for m in image.modules]
     modules = list(image.modules) or modules_of(image.path)
-    return [program_of(m, o) for m in modules], [m.origin for m in modules]
+    stage = "image" if o.graph_lto else "object"  # whose code it is that was linked
+    return [program_of(m, o, stage) for m in modules], [m.origin for m in modules]
 
 
 def program_of(m: Module, o: Options, stage: str = "image") -> Lowered:

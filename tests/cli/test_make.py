@@ -144,3 +144,20 @@ def test_dump_and_replay(mb: Command, model: Path) -> None:
     told = mb("opt", dumps[0], "-o", "all.mb")
     assert told.code == 0, told.err
     assert Path("all.mb").read_text() == dumps[-2 if dumps[-1].name == "m.mb" else -1].read_text()
+
+
+def test_linker_scripts_and_maps_are_for_images(mb: Command, model: Path) -> None:
+    mb("compile", model, "-o", "m.o")
+    assert mb("link", "-r", "m.o", "-o", "r.o", "-Map", "r.map").code == 2
+    assert mb("link", "m.o", "-o", "m", "-T", "none.ld").code == 1
+    Path("s.ld").write_text("SECTIONS { .marker : { LONG(42) } } INSERT AFTER .rodata;\n")
+    told = mb("link", "m.o", "-o", "m", "-T", "s.ld")
+    assert told.code == 0, told.err
+    assert ".marker" in {s.name for s in elf.sections(Path("m").read_bytes())}
+
+
+def test_no_cache_leaves_none(mb: Command, model: Path, tmp_path: Path) -> None:
+    assert mb("build", model, "-o", "m.so", "--cache", "c").code == 0
+    assert (tmp_path / "c" / "entries").is_dir()
+    assert mb("build", model, "-o", "n.so", "--cache", "d", "--no-cache").code == 0
+    assert not (tmp_path / "d").exists() and Path("m.so").read_bytes() == Path("n.so").read_bytes()
