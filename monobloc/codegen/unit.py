@@ -46,6 +46,17 @@ class RoutineContext:
     target: Target
     scratch_base: str = "0"
     used: int = 0
+    exported: frozenset[Value] = frozenset()
+
+    def spent(self, v: Value) -> bool:
+        """Whether the node that reads `v` may write over it: memory of its own, and no other reader."""
+        while v.producer is not None and len(v.users) == 1 and v not in self.exported:
+            if v.producer.op != "Reshape":
+                return is_contraction(v.producer)
+            source = v.producer.inputs[0]
+            assert source is not None
+            v = source
+        return False
 
     def ptr(self, v: Value) -> str:
         return self.pointer_of(v)
@@ -59,13 +70,14 @@ class RoutineContext:
 def scratch_bytes(g: Graph, t: Target, threads: int) -> dict[Node, int]:
     """Scratch of every node, for all threads."""
     out: dict[Node, int] = {}
+    exported = frozenset(g.output_values)
     for node in g.nodes:
         if is_contraction(node):
             floats = node.attrs.get("scratch", 0)
             if floats:
                 out[node] = 4 * floats * threads
         elif node.op != "Fused" and opdef(node).has_routine:
-            c = RoutineContext(lambda v: "p", t)
+            c = RoutineContext(lambda v: "p", t, exported=exported)
             opdef(node).routine(node, c)  # type: ignore[attr-defined]
             if c.used:
                 out[node] = c.used
@@ -152,7 +164,7 @@ class UnitWriter:
             return f"({text} + {s.offset})" if s.offset else text
 
         base = f"ram + {self.p.scratch[node]}" if node in self.p.scratch else "ram"
-        c = RoutineContext(pointer, self.t, base)
+        c = RoutineContext(pointer, self.t, base, exported=frozenset(self.g.output_values))
         out.body = opdef(node).routine(node, c).splitlines()  # type: ignore[attr-defined]
         if self.threads > 1:
             out.body.insert(0, "(void)nt;")

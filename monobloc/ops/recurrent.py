@@ -59,6 +59,7 @@ class Recurrent(OpDef):
     """What the three layers share; a subclass says its gates and one step."""
 
     gates: ClassVar[int]
+    resets: ClassVar[int] = 0  # states of the size of one that a step keeps beside its gates
     states: ClassVar[int] = 1
     default: ClassVar[tuple[str, ...]]
     tol = Tol(1e-4, 1e-5)
@@ -197,12 +198,14 @@ class Recurrent(OpDef):
         steps, batch, _ = gates.shape
         dirs, hidden = rt.shape[:2]
         suffix = "f64" if gates.dtype is F64 else "f32"
-        scratch = c.scratch(dirs * batch * (self.gates + 1) * hidden * gates.dtype.size)
+        in_place = not self.resets and c.spent(gates)
+        size = dirs * batch * (self.gates + self.resets) * hidden * gates.dtype.size
+        scratch = "0" if in_place else c.scratch(size)
         ins = [c.ptr(v) if v is not None else "0" for v in (gates, rt, lens, h0, c0, extra)]
         outs = [c.ptr(v) for v in n.outputs] + ["0"] * (2 - self.states)
         return f"""
   const mb_rec d = {{
-    .steps = {steps}, .batch = {batch}, .hidden = {hidden}, .dirs = {dirs},
+    .steps = {steps}, .batch = {batch}, .hidden = {hidden}, .dirs = {dirs}, .in_place = {int(in_place)},
 {self._fields(n.attrs)}
   }};
   return mb_rec_run_{suffix}(d, {self.gates}, {", ".join(ins)}, {", ".join(outs)},
@@ -292,7 +295,7 @@ class LstmLoop(Recurrent):
 class GruLoop(Recurrent):
     name = "GruLoop"
     aliases = ("GRU",)
-    gates = 3
+    gates, resets = 3, 1
     default = ("sigmoid", "tanh")
 
     def _attrs(self, n: Any, x: Value, w: Value, r: Value) -> Attrs:

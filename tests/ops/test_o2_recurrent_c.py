@@ -33,8 +33,12 @@ class Context:
     """Pointers are entries of the argument array; scratch is the last."""
 
     place: dict[Value, int]
+    in_place: bool = False
     bytes: int = 0
     lines: list[str] = field(default_factory=list)
+
+    def spent(self, v: Value) -> bool:
+        return self.in_place
 
     def ptr(self, v: Value) -> str:
         return f"(({v.dtype.c} *)p[{self.place[v]}])"
@@ -84,9 +88,11 @@ def source(made: list[tuple[Node, Context, str]]) -> str:
 def made() -> list[tuple[Case, Node, Context, str]]:
     out = []
     for op, case in cases():
-        n = node_of(op, case)
-        c = Context({v: k for k, v in enumerate([*n.used, *n.outputs])})
-        out.append((case, n, c, opdef(op).routine(n, c)))  # type: ignore[attr-defined]
+        for in_place in (False, True):
+            n = node_of(op, case)
+            c = Context({v: k for k, v in enumerate([*n.used, *n.outputs])}, in_place)
+            out.append((case, n, c, opdef(op).routine(n, c)))  # type: ignore[attr-defined]
+            assert (c.bytes == 0) == (in_place and op != "GruLoop")
     return out
 
 

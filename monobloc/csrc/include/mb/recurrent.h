@@ -6,6 +6,8 @@
  *   rt  [dirs][hidden][gates * hidden]          recurrence weights, transposed: rows are contiguous
  *   y   [steps][dirs][batch][hidden], yh and yc [dirs][batch][hidden]
  *
+ * Scratch holds the gates of a step and, for GRU, the reset state, per chain; none with in_place.
+ *
  * Each (direction, sample) is a chain of its own; threads share the chains. The running states are
  * yh and yc themselves. All fields of the descriptor are constants of the caller.
  */
@@ -30,11 +32,9 @@ typedef struct {
   double clip;
   int input_forget;             /* LSTM: f = 1 - i */
   int linear_before_reset;      /* GRU */
+  int in_place;                 /* not GRU: the gates of a step may lie where x was */
   mb_rec_act act[6];            /* per direction: f, g, h (as many as the operator has) */
 } mb_rec;
-
-/* Elements of scratch: gates and, for GRU, the reset state, per chain. */
-#define MB_REC_SCRATCH(GATES, D) ((D).dirs * (D).batch * ((GATES) + 1) * (D).hidden)
 
 /* Steps of sample b; a length outside of [0, steps] gives -1. */
 MB_INLINE long mb_rec_length(const mb_rec *d, const int32_t *lens, long b) {

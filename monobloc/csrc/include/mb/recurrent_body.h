@@ -122,7 +122,7 @@ MB_INLINE int MB_REC(rec_chain)(const mb_rec *d, int gates, long dir, long b, co
   const mb_rec_act *a = d->act + dir * (gates == 4 ? 3 : gates == 3 ? 2 : 1);
   const T *r = rt + dir * n * gates * n;
   const T *e = extra ? extra + dir * n * (gates == 4 ? 3 : 1) : 0;
-  T *g = scratch + pair * (gates + 1) * n, *q = g + gates * n;
+  T *own = scratch + pair * (gates + (gates == 3)) * n, *q = own + gates * n;
   T *h = yh + pair * n, *c = yc ? yc + pair * n : 0;
   if (len < 0) return MB_E_SHAPE;
   MB_REC(rec_fill)(h, h0 ? h0 + pair * n : 0, n);
@@ -130,6 +130,7 @@ MB_INLINE int MB_REC(rec_chain)(const mb_rec *d, int gates, long dir, long b, co
   for (long s = 0; s < len; s++) {
     const long t = d->reverse || dir == 1 ? len - 1 - s : s;
     const T *in = x + ((t * d->batch + b) * d->dirs + dir) * gates * n;
+    T *g = d->in_place ? (T *)in : own;
     if (gates == 4) MB_REC(lstm_step)(d, a, in, r, e, g, h, c);
     else if (gates == 3) MB_REC(gru_step)(d, a, in, r, e, g, q, h);
     else MB_REC(rnn_step)(d, a, in, r, g, h);
