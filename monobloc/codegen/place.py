@@ -80,7 +80,7 @@ def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Plac
 def find_aliases(g: Graph, ctx: PassContext) -> _Aliases:
     a = _Aliases()
     exported = g.output_values
-    into = _concat_parts(g, exported)
+    into = _concat_parts(g, exported, ctx)
     into.update(_into_outputs(g, exported, into))
     for v in g.inputs:
         _own(a, v)
@@ -124,7 +124,7 @@ def _part_storage(inner: Value, outer: Value, relative: Storage, base: Storage) 
     return Storage(base.base, inner.dtype, base.offset + relative.offset * base.strides[relative.strides[0]], base.strides)
 
 
-def _concat_parts(g: Graph, exported: set[Value]) -> dict[Value, tuple[Value, Storage]]:
+def _concat_parts(g: Graph, exported: set[Value], ctx: PassContext) -> dict[Value, tuple[Value, Storage]]:
     """Values that can be written straight into the Concat that reads them."""
     out: dict[Value, tuple[Value, Storage]] = {}
     for node in g.nodes:
@@ -133,22 +133,39 @@ def _concat_parts(g: Graph, exported: set[Value]) -> dict[Value, tuple[Value, St
         v, axis, at = node.outputs[0], node.attrs["axis"] % node.outputs[0].type.rank, 0
         for x in node.inputs:
             assert x is not None
-            if x not in exported and x not in out and node.inputs.count(x) == 1 and _writes_strided(x, v):
+            if x not in exported and x not in out and node.inputs.count(x) == 1 and _writes_strided(x, v, ctx):
                 out[x] = (v, Storage("part", x.dtype, at, (axis,)))
             at += x.shape[axis]
     return out
 
 
-def _writes_strided(x: Value, v: Value) -> bool:
+def _writes_strided(x: Value, v: Value, ctx: PassContext) -> bool:
     """Whether x's producer can write with the strides of `v`, and every reader can read that."""
     p = x.producer
     if p is None or x.type.size == 0 or x.type.order != v.type.order or len(p.outputs) > 1:
         return False
-    if any(u.op != "Concat" and _needs_dense(u, x) for u in x.users):
-        return False
+    part = _part_of_larger(x)
+    for u in x.users:
+        if u.op != "Concat" and (_needs_dense(u, x) or (is_contraction(u) and not _kernel_accepts(u, x, part, ctx))):
+            return False
     if is_contraction(p):
-        return _channels_stay(p, x, v)
+        return x.shape[axis := _run_axis(p, ctx)] == 1 or x.type.order[-1] == axis
     return _writes_anywhere(p)
+
+
+def _part_of_larger(x: Value) -> Storage:
+    """x inside a tensor of the same order of which nothing else is known: only the fastest axis has stride 1.
+
+    That an axis is the fastest since those behind it have size 1 is not so any more in a larger tensor.
+    """
+    fastest = x.type.order[-1] if x.type.rank else -1
+    return Storage("part", x.dtype, 0, tuple(1 if k == fastest else 2 for k in range(x.type.rank)))
+
+
+def _run_axis(p: Node, ctx: PassContext) -> int:
+    """The axis along which a kernel writes runs: channels, or the elements of a row."""
+    c = parts(p)
+    return c.out.type.rank - 1 if c.root.op == "MatMul" or family(c, ctx.target) == "nchw" else 1
 
 
 def _writes_anywhere(p: Node) -> bool:
@@ -158,11 +175,6 @@ def _writes_anywhere(p: Node) -> bool:
 
 def _is_view_op(node: Node) -> bool:
     return node.op != "Fused" and bool(getattr(opdef(node), "view", False))
-
-
-def _channels_stay(p: Node, x: Value, v: Value) -> bool:
-    """A kernel writes runs of channels (or of a row): the fastest axis keeps stride 1."""
-    return not x.type.shape or x.type.order[-1] == v.type.order[-1]
 
 
 def _pure_load(p: Node) -> bool:
@@ -266,7 +278,8 @@ def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
         return s.strides[1] == 1 or v.shape[1] == 1
     if family(c, ctx.target) == "nchw":
         return bool(c.node.attrs["scratch"])  # its copy takes any strides
-    return s.strides[1] == 1 or v.shape[1] == 1 or c.root.attrs.get("group", 1) == 1
+    copies = c.root.attrs.get("group", 1) == 1 and bool(c.node.attrs["scratch"])
+    return s.strides[1] == 1 or v.shape[1] == 1 or copies
 
 
 def _nothing_moves(node: Node, storage: Mapping[Value, Storage]) -> bool:
