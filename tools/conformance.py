@@ -53,11 +53,29 @@ PASS, UNSUPPORTED, DIFFERS = "pass", "unsupported", "differs"
 GOOD = (PASS, UNSUPPORTED, DIFFERS)
 STATUSES = (*GOOD, "mismatch", "refused", "internal", "toolchain", "crash", "timeout")
 
-# cases whose expected values are not ours, and why
+
+
+@dataclass(frozen=True)
+class Different:
+    """Why a case's expected values are not ours, and what is expected instead."""
+
+    why: str
+    values: tuple[float, ...] | None = None  # onnxruntime's
+    rtol: float = 1e-3
+
+
 _RESIZE = "takes the size before it is rounded; onnxruntime, and we, the size that the output has"
+_HALF = "rounds to half precision after every step; we keep single precision inside a fused group, which is nearer"
 DIFFERENT = {
-    "node/test_resize_downsample_scales_linear_align_corners": _RESIZE,
-    "node/test_resize_downsample_scales_cubic_align_corners": _RESIZE,
+    "node/test_resize_downsample_scales_linear_align_corners": Different(_RESIZE, (1, 4)),
+    "node/test_resize_downsample_scales_cubic_align_corners": Different(
+        _RESIZE, (1, 2.5, 4, 7, 8.5, 10, 13, 14.5, 16)
+    ),
+    **{  # one unit in the last place
+        f"node/test_attention_4d_{name}fp16{form}": Different(_HALF, rtol=2**-9)
+        for name in ("causal_", "gqa_with_past_and_present_")
+        for form in ("", "_expanded")
+    },
 }
 
 
@@ -281,6 +299,10 @@ def _guarded(c: Case, work: Callable[[], Any], bad: dict[str, Result]) -> Any:
         return None
 
 
+class _Differs(Exception):
+    """Not what the case expects, but what we say in `DIFFERENT`."""
+
+
 class _alarm:  # noqa: N801 - reads as a statement
     """TimeoutError after so many seconds."""
 
@@ -301,7 +323,9 @@ class _alarm:  # noqa: N801 - reads as a statement
 def _failure(c: Case, e: Exception) -> Result:
     text = " ".join(str(e).split())[:300]
     if isinstance(e, AssertionError) and traceback.extract_tb(e.__traceback__)[-1].filename.find("monobloc/") < 0:
-        return Result(c.name, DIFFERS, DIFFERENT[c.name]) if c.name in DIFFERENT else Result(c.name, "mismatch", text)
+        return Result(c.name, "mismatch", text)
+    if isinstance(e, _Differs):
+        return Result(c.name, DIFFERS, text)
     if isinstance(e, TimeoutError):
         return Result(c.name, "timeout", text)
     if isinstance(e, ToolchainError):
@@ -367,8 +391,17 @@ def _compare(j: _Job, m: CompiledModel) -> None:
         return
     if not set(j.want) <= set(got):
         raise AssertionError(f"outputs {sorted(got)} for {sorted(j.want)}")
-    for name, y in j.want.items():
-        check(got[name], y, j.case)
+    try:
+        for name, y in j.want.items():
+            check(got[name], y, j.case)
+    except AssertionError:
+        d = DIFFERENT.get(j.case.name)
+        if d is None:
+            raise
+        for name, y in j.want.items():
+            want = y if d.values is None else np.reshape(np.asarray(d.values, y.dtype), y.shape)
+            check(got[name], want, replace(j.case, rtol=d.rtol))
+        raise _Differs(d.why) from None
 
 
 def run_all(
