@@ -32,6 +32,7 @@ MODELS = (
     "aecmos_1663915512", "basic_pitch", "dtln_1", "dtln_2", "magika_v3_3", "byte_sb_bidi_lstm",
 )
 LIMIT = 1.05
+TARGET, CPU = "x86_64-linux", "x86-64-v4"  # the same numbers on every machine
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Row:
         return self.arena / self.bound
 
 
-def measure(path: Path, shapes: dict[str, tuple[int, ...]], target: str, cpu: str | None, threads: int, seconds: float) -> Row:
+def measure(
+    path: Path, shapes: dict[str, tuple[int, ...]], target: str, cpu: str | None, threads: int, seconds: float
+) -> Row:
     g = load_onnx(path, shapes=shapes).graph
     ctx = PassContext(target=resolve(target, cpu), numerics="default", threads=threads, optimize="speed", stage="image")
     run_passes(g, ctx)
@@ -116,12 +119,12 @@ nobody has found. What it is a bound *of*:
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("names", nargs="*", metavar="NAME")
     p.add_argument("--seconds", type=float, default=10)
     p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--target", default="x86_64" + "-linux")
-    p.add_argument("--cpu", default="x86-64-v4")
+    p.add_argument("--target", default=TARGET)
+    p.add_argument("--cpu", default=CPU)
     p.add_argument("--markdown", type=Path)
     a = p.parse_args()
     if not ZOO.is_dir():
