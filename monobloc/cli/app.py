@@ -15,6 +15,8 @@ from monobloc.cli.flags import (
     MACHINE,
     MODEL,
     OUT,
+    PARTS,
+    PROGRAM,
     PROJECT,
     RESULT,
     SEED,
@@ -77,7 +79,7 @@ def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
 
 
 @app.command(context_settings=BETWEEN, short_help="models, sources and objects become an image")
-@takes(MACHINE, MODEL, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
+@takes(MACHINE, PROGRAM, MODEL, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
 def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
     """Compile and link models, C and C++ sources, objects and archives. Without files: the project's."""
     from monobloc.cli import make
@@ -86,7 +88,7 @@ def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
 
 
 @app.command("compile", short_help="stage 1: a model or source becomes an object")
-@takes(MACHINE, MODEL, CODE, WORK, DUMP, RESULT, PROJECT)
+@takes(MACHINE, MODEL, PARTS, CODE, WORK, DUMP, RESULT, PROJECT)
 def compile_(
     file: Annotated[Path, typer.Argument(metavar="MODEL|SOURCE", show_default=False)],
     output: OUT = None,
@@ -102,7 +104,7 @@ def compile_(
 
 
 @app.command(context_settings=BETWEEN, short_help="stage 2: objects become an image")
-@takes(MACHINE, CODE, LINK, WORK, DUMP, RESULT)
+@takes(MACHINE, PROGRAM, CODE, LINK, WORK, DUMP, RESULT)
 def link(
     files: Words = None,
     output: OUT = None,

@@ -44,6 +44,7 @@ def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Any:
 
 MACHINE, MODEL, CODE, LINK, WORK = "machine", "model", "code", "link", "work"
 DUMP, RESULT, PROJECT = "dump", "result", "project"
+PARTS, PROGRAM = "parts", "program"
 
 FLAGS: dict[str, dict[str, Any]] = {
     MACHINE: {
@@ -57,6 +58,14 @@ FLAGS: dict[str, dict[str, Any]] = {
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL, help="size of a symbolic dimension"),
         "bind": _many("--bind", metavar="X=3", group=MODEL, help="fix an input: a number, a list, a .npy file"),
         "keep_output": _many("--keep-output", metavar="NAME", group=MODEL, help="keep this output, or inner value"),
+    },
+    PARTS: {
+        "split_at": _many("--split-at", metavar="NAME", group=MODEL, help="cut the model here, into X.0.o, X.1.o"),
+        "partitions": _flag(int, "--partitions", metavar="N", group=MODEL, min=1, help="cut the model into N parts"),
+    },
+    PROGRAM: {
+        "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another's output"),
+        "name": _flag(str, "--name", metavar="NAME", group=LINK, help="prefix of the connected models' C names"),
     },
     CODE: {
         "optimize": _flag(str, "--optimize", group=CODE, help="what to optimize for", **one_of("speed", "size")),

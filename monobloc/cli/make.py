@@ -55,6 +55,9 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
         with console.progress():
             driver.compile_source(file, out, work.options)
         console.say(f"{out}: {console.size(out.stat().st_size)}")
+    elif driver.is_model(file) and (work.models[0][1].split_at or work.models[0][1].partitions > 1):
+        _compile_parts(file, out, work.models[0][1], header, flags)
+        return 0
     elif driver.is_model(file):
         with console.progress() as progress:
             imported = driver.compile_to_object(file, out, work.models[0][1], header, progress)
@@ -67,6 +70,18 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
                     f"  hint: models end in {', '.join(driver.MODEL_SUFFIXES)}")
     depfile.write(work.flags.get("depfile"), out, [file, *_project(work)])
     return 0
+
+
+def _compile_parts(file: Path, out: Path, o: Options, header: Path | None, flags: Flags) -> None:
+    """A model as several objects, which have one interface when they are linked."""
+    if header or "report" in flags or "depfile" in flags:
+        raise Usage("parts of a model have neither a header nor a report of their own; the image of all has")
+    with console.progress() as progress:
+        imported = driver.import_model(file, o)
+        made = driver.compile_parts(driver.module_of(file, imported, o), out, o, progress)
+    console.notes(imported.notes)
+    for path in made:
+        console.say(f"{path}: {console.size(path.stat().st_size)}")
 
 
 def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags) -> int:

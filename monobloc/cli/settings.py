@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 from monobloc.cli import Usage
 from monobloc.cli.flags import FLAGS, MODEL, Flags
 from monobloc.driver import user_cache
-from monobloc.errors import ModelError
+from monobloc.errors import ModelError, MonoblocError
+from monobloc.link.program import parse_connections
 from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
 from monobloc.targets import resolve
 
@@ -107,7 +108,7 @@ def _flag_value(name: str, value: Any, project: Path) -> Any:
         return "on" if value else "off"
     if isinstance(value, (bool, list)):
         return value if isinstance(value, bool) else [str(v) for v in value]
-    return int(value) if name == "jobs" else str(value)
+    return int(value) if name in ("jobs", "partitions") else str(value)
 
 
 def _model_value(name: str, value: Any, project: Path) -> Any:
@@ -153,9 +154,10 @@ def work_on(files: Sequence[Path], flags: Flags, output: Path | None = None) -> 
 def _named_work(files: Sequence[Path], flags: Flags, output: Path | None) -> Work:
     o = options(flags)
     models = [f for f in files if f.suffix == ".onnx"]
-    if len(models) > 1 and o.name:
+    if len(models) > 1 and o.name and not o.connect:
         raise Usage("`--name` names one model, and several are given\n  hint: names go into a project file")
-    return Work(o, tuple((m, o) for m in models), tuple(f for f in files if f not in models), output, flags)
+    own = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
+    return Work(o, tuple((m, own) for m in models), tuple(f for f in files if f not in models), output, flags)
 
 
 def _project_work(files: Sequence[Path], flags: Flags, output: Path | None) -> Work:
@@ -164,14 +166,16 @@ def _project_work(files: Sequence[Path], flags: Flags, output: Path | None) -> W
     own = {path.resolve(): f for path, f in p.models}
     chosen = [(f, own.get(f.resolve(), {})) for f in files if f.suffix == ".onnx"] if files else list(p.models)
     given = {k: v for k, v in flags.items() if k in MODEL_KEYS}
+    given = {} if "connect" in merged and set(given) == {"name"} else given
     if len(chosen) > 1 and given:
         raise Usage(f"`--{next(iter(given)).replace('_', '-')}` is of one model, and `{p.path}` has several")
-    models = tuple((path, options({**merged, **f, **given})) for path, f in chosen)
+    shared = {k: v for k, v in merged.items() if k != "name"}  # of the whole, as `connect` is
+    models = tuple((path, options({**shared, **f, **given})) for path, f in chosen)
     rest = tuple(f for f in files if f.suffix != ".onnx") if files else p.sources
     if not models and not rest:
         raise ModelError(f"{p.path}: names no model", hints=["[[model]]\n        path = \"m.onnx\""])
-    return Work(options({k: v for k, v in merged.items() if k not in MODEL_KEYS}), models, rest,
-                output or p.output, merged, p.path)
+    whole = {k: v for k, v in merged.items() if k not in MODEL_KEYS or (k == "name" and "connect" in merged)}
+    return Work(options(whole), models, rest, output or p.output, merged, p.path)
 
 
 def options(flags: Flags) -> Options:
@@ -184,6 +188,9 @@ def options(flags: Flags) -> Options:
         "shapes": _usage(parse_shapes, flags.get("shape", ())),
         "dims": _usage(parse_dims, flags.get("dim", ())),
         "bind": parse_bind(flags.get("bind", ())),
+        "connect": tuple(_usage(parse_connections, flags.get("connect", ()))),
+        "split_at": tuple(flags.get("split_at", ())),
+        "partitions": flags.get("partitions", 1),
         "keep_outputs": tuple(flags.get("keep_output", ())),
         "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),
         "ram": _usage(parse_size, flags["ram"]) if "ram" in flags else None,
@@ -195,7 +202,7 @@ def options(flags: Flags) -> Options:
 def _usage(parse: Callable[[Any], T], value: Any) -> T:
     try:
         return parse(value)
-    except ModelError as e:
+    except MonoblocError as e:
         raise Usage(str(e)) from None
 
 

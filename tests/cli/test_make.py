@@ -161,3 +161,40 @@ def test_no_cache_leaves_none(mb: Command, model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "c" / "entries").is_dir()
     assert mb("build", model, "-o", "n.so", "--cache", "d", "--no-cache").code == 0
     assert not (tmp_path / "d").exists() and Path("m.so").read_bytes() == Path("n.so").read_bytes()
+
+
+def test_parts_give_the_image_of_the_whole(mb: Command, model: Path) -> None:
+    assert mb("build", model, "-o", "whole.so").code == 0
+    for words in (("--partitions", 2), ("--split-at", "sum")):
+        told = mb("compile", model, "-o", "p.o", *words)
+        assert told.code == 0, told.err
+        parts = [line.split(":")[0] for line in told.out.splitlines()]
+        assert parts == ["p.0.o", "p.1.o"]
+        assert mb("link", *parts, "-o", "linked.so").code == 0
+        assert Path("linked.so").read_bytes() == Path("whole.so").read_bytes()
+    assert mb("compile", model, "--partitions", 2, "--header", "h.h").code == 2
+
+
+def test_connected_models_are_one(mb: Command, tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    tiny(tmp_path / "body.onnx")
+    node = helper.make_node("Neg", ["f"], ["g"])
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4]) for n in "fg"]
+    head = helper.make_model(helper.make_graph([node], "head", ports[:1], ports[1:]),
+                             opset_imports=[helper.make_opsetid("", 13)], ir_version=8)  # fmt: skip
+    onnx.save(head, "head.onnx")
+    told = mb("build", "body.onnx", "head.onnx", "--connect", "head.f=body.y", "--name", "both", "-o", "both.so")
+    assert told.code == 0, told.err
+    m = monobloc.load("both.so")
+    assert m.name == "both" and [s.name for s in m.inputs] == ["x"]
+    assert {s.name for s in m.outputs} == {"g", "best"}
+    assert "model both" in mb("inspect", "both.so").out
+    assert mb("build", "body.onnx", "head.onnx", "--connect", "nonsense").code == 2
+    assert mb("build", "body.onnx", "head.onnx", "--connect", "head.f=body.z").code == 1
+    Path("monobloc.toml").write_text('connect = ["head.f=body.y"]\nname = "both"\noutput = "again.so"\n'
+                                     '[[model]]\npath = "body.onnx"\n[[model]]\npath = "head.onnx"\n')
+    told = mb("build")
+    assert told.code == 0, told.err
+    assert Path("again.so").read_bytes() == Path("both.so").read_bytes()
