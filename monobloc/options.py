@@ -34,6 +34,7 @@ class Options:
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)
+    used_by: tuple[Path, ...] = ()  # objects that are not linked here, whose references keep outputs alive
     split_at: tuple[str, ...] = ()  # stage 1: tensors to cut a model at
     partitions: int = 1  # stage 1: or a number of parts
     debug: bool = False

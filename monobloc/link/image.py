@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import stack
+from monobloc.link import live, stack
 from monobloc.link.objects import (
     CSRC,
     INCLUDE,
@@ -57,6 +57,7 @@ class Image:
     programs: list[Lowered] = field(default_factory=list)
     cached: bool = False
     modules: tuple[Module, ...] = ()
+    removed: dict[str, list[str]] = field(default_factory=dict)  # outputs that nobody reads, by prefix
 
 
 def quiet(_: str) -> None:
@@ -79,15 +80,17 @@ def link_modules(
 
     `objects` are needed for `graph_lto=False` only, which links their code as it is.
     """
+    removed: dict[str, list[str]] = {}
     if o.graph_lto:
         modules = merge_programs(modules, o.connect, o.name or "")
+        modules, removed = live_modules(modules, user_inputs, emit, o, cache, progress, libs, libdirs)
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
     k = "" if cache is None or user_inputs or o.dump or o.link_args else image_key(modules, emit, o, libs)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
-        return Image(out, cached=True, modules=tuple(modules))
+        return Image(out, cached=True, modules=tuple(modules), removed=removed)
     programs = [] if not o.graph_lto else [_program(m, o, progress) for m in modules]
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
@@ -98,7 +101,32 @@ def link_modules(
         cache.put_file(k, out)
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
-    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules))
+    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), removed=removed)
+
+
+def live_modules(
+    modules: Sequence[Module], user: Sequence[Path | str], emit: Emit, o: Options, cache: Cache | None,
+    progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
+) -> tuple[list[Module], dict[str, list[str]]]:
+    """The modules without outputs that nobody reads, and the names of those, by prefix."""
+    names: set[str] | None = None
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        if o.used_by:
+            names = live.used_by(o.used_by, Path(tmp), o)
+        if user and emit == "exe":
+            progress("finding live outputs")
+            libc = sysroot.libc_for(o.target, cache, progress)
+            names = (names or set()) | live.probe(modules, user, Path(tmp), o, libc, libs, libdirs)
+    if names is None:
+        return list(modules), {}
+    kept, removed = [], {}
+    for m in modules:
+        m, dead = live.keep_live(m, names)
+        kept.append(m)
+        if dead:
+            removed[m.prefix] = dead
+            progress(f"{m.title}: nobody reads {', '.join(dead)}")
+    return kept, removed
 
 
 def _from_cache(cache: Cache, k: str, out: Path, link_map: Path | None) -> bool:
