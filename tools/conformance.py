@@ -62,6 +62,7 @@ class Different:
     why: str
     values: tuple[float, ...] | None = None  # onnxruntime's
     rtol: float = 1e-3
+    atol: float = 1e-7
 
 
 _RESIZE = "takes the size before it is rounded; onnxruntime, and we, the size that the output has"
@@ -71,6 +72,10 @@ DIFFERENT = {
     "node/test_resize_downsample_scales_cubic_align_corners": Different(
         _RESIZE, (1, 2.5, 4, 7, 8.5, 10, 13, 14.5, 16)
     ),
+    **{
+        f"node/test_dft_inverse{form}": Different("expects single precision's noise where the sum is 0", atol=1e-6)
+        for form in ("", "_opset19")
+    },
     **{  # one unit in the last place
         f"node/test_attention_4d_{name}fp16{form}": Different(_HALF, rtol=2**-9)
         for name in ("causal_", "gqa_with_past_and_present_")
@@ -400,7 +405,7 @@ def _compare(j: _Job, m: CompiledModel) -> None:
             raise
         for name, y in j.want.items():
             want = y if d.values is None else np.reshape(np.asarray(d.values, y.dtype), y.shape)
-            check(got[name], want, replace(j.case, rtol=d.rtol))
+            check(got[name], want, replace(j.case, rtol=d.rtol, atol=d.atol))
         raise _Differs(d.why) from None
 
 

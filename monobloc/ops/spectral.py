@@ -1,0 +1,137 @@
+"""Fourier transforms as products with a constant matrix, and the mel filter bank.
+
+Real and imaginary parts lie side by side, so a transform of any kind (complex, of real signals, their
+inverses, padded or cut) is one matrix on both; products are summed in double, as the cancellation of
+large terms is what a spectrum is made of. The matrix grows with the square of the length: right for
+the frames of audio, a limit for very long signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+from monobloc.ops import OpDef
+from monobloc.ops.indexing import gather_const
+from monobloc.ops.shape import axis_of
+
+MAX_MATRIX = 1 << 24  # elements
+
+
+def roots(length: int, powers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin of 2 pi p / length, exact where they are 0, 1 or -1"""
+    j = powers % length
+    angle = 2 * np.pi * j / length
+    cos, sin = np.cos(angle), np.sin(angle)
+    cos[(4 * j == length) | (4 * j == 3 * length)] = 0
+    sin[(j == 0) | (2 * j == length)] = 0
+    return cos, sin
+
+
+def dft_matrix(taken: int, parts: int, length: int, inverse: bool, onesided: bool) -> np.ndarray:
+    """[taken, parts, made, 2 or 1]: from `taken` numbers (of 1 or 2 parts) to the transform's"""
+    real_out = inverse and onesided
+    made = length // 2 + 1 if onesided and not inverse else length
+    n = np.arange(taken)[:, None]
+    cos, sin = roots(length, n * np.arange(made)[None, :])
+    sin = -sin if inverse else sin
+    scale = np.full((taken, 1), 1 / length if inverse else 1.0)
+    if real_out:  # bins that the other half repeats count twice
+        scale[1 : (length + 1) // 2] *= 2
+    scale[length // 2 + 1 if real_out else length :] = 0
+    out = np.empty((taken, 2, made, 2))
+    out[:, 0, :, 0], out[:, 0, :, 1] = scale * cos, scale * -sin
+    out[:, 1, :, 0], out[:, 1, :, 1] = scale * sin, scale * cos
+    return out[:, :parts, :, : 1 if real_out else 2]
+
+
+def transform(b: Any, n: Any, x: Value, axis: int, length: int | None, inverse: bool, onesided: bool) -> Value:
+    """The transform of `x` along an axis; its last axis holds the parts of a number."""
+    rank, parts = x.type.rank, x.shape[-1]
+    if rank < 2 or parts not in (1, 2) or axis == rank - 1:
+        n.fail(f"needs signals with a last axis of 1 or 2 parts, got {x.type} and axis {axis}")
+    taken = x.shape[axis]
+    full = length if length is not None else 2 * (taken - 1) if inverse and onesided else taken
+    if full < 1:
+        n.fail(f"a transform of length {full} is none")
+    matrix = dft_matrix(taken, parts, full, inverse, onesided)
+    if matrix.size > MAX_MATRIX:
+        n.unsupported(f"a Fourier transform of length {full}")
+    made, out_parts = matrix.shape[2:]
+    perm = [k for k in range(rank - 1) if k != axis] + [axis, rank - 1]
+    rows = [x.shape[k] for k in perm[:-2]]
+    wide = x if x.dtype is DType.F64 else b.one("Cast", x, to=DType.F64)
+    flat = b.one("Reshape", b.one("Transpose", wide, perm=perm), shape=[int(np.prod(rows)), taken * parts])
+    y = b.one("MatMul", flat, b.const(matrix.reshape(taken * parts, made * out_parts)))
+    y = b.one("Reshape", y, shape=[*rows, made, out_parts])
+    y = b.one("Transpose", y, perm=[perm.index(k) for k in range(rank)])
+    return y if x.dtype is DType.F64 else b.one("Cast", y, to=x.dtype)
+
+
+class DFT(OpDef):
+    """Vanishes: a product with a constant matrix"""
+
+    name = "DFT"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        axis = n.attrs.get("axis", 1) if n.opset < 20 else int(np.ravel(n.const_or(2, -2, "axis"))[0])
+        length = n.const_or(1, None, "dft_length")
+        length = None if length is None else int(np.ravel(length)[0])
+        inverse, onesided = bool(n.attrs.get("inverse", 0)), bool(n.attrs.get("onesided", 0))
+        return [transform(b, n, x, axis_of(axis, x.type.rank, "DFT"), length, inverse, onesided)]
+
+
+class STFT(OpDef):
+    """Vanishes: a gather of overlapping frames, the window, and DFT"""
+
+    name = "STFT"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, window = n.inputs[0], n.input(2)
+        if x.type.rank == 2:
+            x = b.one("Reshape", x, shape=[*x.shape, 1])
+        step = int(np.ravel(n.const(1, "frame_step"))[0])
+        given = n.const_or(3, None, "frame_length")
+        taken = window.shape[0] if window is not None else x.shape[1] if given is None else int(np.ravel(given)[0])
+        length = taken if given is None else int(np.ravel(given)[0])
+        if step < 1 or length < 1 or max(length, taken) > x.shape[1]:
+            n.fail(f"frames of {length} every {step} do not fit a signal of {x.shape[1]}")
+        frames = 1 + (x.shape[1] - length) // step
+        at = np.minimum(np.arange(frames)[:, None] * step + np.arange(taken)[None, :], x.shape[1] - 1)
+        y = gather_const(b, x, at.astype(np.int64), 1)
+        if window is not None:
+            y = b.one("Mul", y, b.one("Reshape", window, shape=[taken, 1]))
+        return [transform(b, n, y, 2, length, False, bool(n.attrs.get("onesided", 1)))]
+
+
+class MelWeightMatrix(OpDef):
+    """Vanishes: all its inputs are constant"""
+
+    name = "MelWeightMatrix"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        bins, length, rate, low, high = (np.ravel(n.const(k))[0] for k in range(5))
+        out = n.dtype_attr("output_datatype", DType.F32)
+        return [b.const(mel_weights(int(bins), int(length), int(rate), float(low), float(high)).astype(out.numpy))]
+
+
+def mel_weights(bins: int, length: int, rate: int, low: float, high: float) -> np.ndarray:
+    """[spectrum, bins]: triangles whose corners lie at equal steps in mel"""
+    first, last = (2595 * np.log1p(f / 700) / np.log(10) for f in (low, high))
+    mel = np.arange(bins + 2) * (last - first) / (bins + 2) + first
+    corners = ((length + 1) * (700 * np.expm1(mel / 2595 * np.log(10))) // rate).astype(int)
+    out = np.zeros((length // 2 + 1, bins))
+    f = np.arange(len(out))
+    for k, (a, c, z) in enumerate(zip(corners, corners[1:], corners[2:], strict=False)):
+        if a == c:
+            out[c, k] = 1
+        else:
+            out[:, k] = np.where((f >= a) & (f <= c), (f - a) / (c - a), out[:, k])
+        if z > c:
+            out[:, k] = np.where((f >= c) & (f < z), (z - f) / (z - c), out[:, k])
+    return out
