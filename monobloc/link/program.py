@@ -21,7 +21,7 @@ def programs(modules: Sequence[Module], connect: Sequence[tuple[str, str]] = (),
         merged = connect_models(merged, connect, name or "pipeline")
     for m in merged:
         canonical_order(m.graph)
-    return merged
+    return sorted(merged, key=lambda m: m.prefix)  # the order of the command line never changes an image
 
 
 def _by_program(modules: Sequence[Module]) -> list[list[Module]]:

@@ -94,6 +94,19 @@ def test_connected_models_are_one_program(cache: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(m(x), want, rtol=1e-5, atol=1e-5)
 
 
+def test_the_order_of_models_changes_nothing(cache: Path, tmp_path: Path) -> None:
+    for name in "abcd":
+        _mlp(name, 6 + ord(name) % 7, 5, tmp_path / f"{name}.onnx")
+    rng, images = np.random.default_rng(20), set()
+    for jobs in (1, 2):
+        for k in range(5):
+            paths = [tmp_path / f"{n}.onnx" for n in rng.permutation(list("abcd"))]
+            out = tmp_path / f"{jobs}{k}.so"
+            build_image(paths, out, "shared", replace(_options(cache), jobs=jobs, dump=tmp_path / "dump"))
+            images.add(out.read_bytes())
+    assert len(images) == 1
+
+
 @pytest.mark.parametrize(
     ("connect", "told"),
     [
