@@ -6,19 +6,20 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from monobloc.cache import Cache, default_root, write_atomic
-from monobloc.codegen.lower import Lowered
+from monobloc.codegen.lower import Lowered, lower
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError
 from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.link.image import Image, Progress, link_modules, quiet
-from monobloc.link.objects import Module, compile_module, read_module
+from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
+from monobloc.link.program import programs as merge_programs
 from monobloc.link.split import split_at, split_into
 from monobloc.loader import CompiledModel
 from monobloc.object import ar, fat, sysroot, toolchain
@@ -89,10 +90,18 @@ def object_of(path: Path, imported: Imported, o: Options, progress: Progress = q
     return compile_module(module_of(path, imported, o), o, open_cache(o))
 
 
-def compile_source(path: Path, out: Path, o: Options) -> None:
+@dataclass(frozen=True)
+class SourceFlags:
+    """What only C and C++ sources need: `-I` and `-D`"""
+
+    includes: tuple[Path, ...] = ()
+    defines: tuple[tuple[str, str], ...] = ()
+
+
+def compile_source(path: Path, out: Path, o: Options, flags: SourceFlags = SourceFlags()) -> None:  # noqa: B008
     """`monobloc compile app.c -o app.o`: the user's own code as a fat object."""
-    job = toolchain.CompileJob(path, out, o.target, "fat", o.opt, hosted=True, debug=o.debug,
-                               libc=sysroot.libc_for(o.target, open_cache(o)))
+    job = toolchain.CompileJob(path, out, o.target, "fat", o.opt, flags.includes, flags.defines, hosted=True,
+                               debug=o.debug, libc=sysroot.libc_for(o.target, open_cache(o)))
     for c in toolchain.compile_all([job], 1, open_cache(o)):
         if c.warnings:
             sys.stderr.write(c.warnings)
@@ -158,11 +167,12 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
 # -- both ---------------------------------------------------------------------------------------------
 def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, progress: Progress = quiet,
           libs: Sequence[str] = (), libdirs: Sequence[Path] = (),
-          options_of: Mapping[Path, Options] | None = None) -> Build:
+          options_of: Mapping[Path, Options] | None = None, flags: SourceFlags = SourceFlags()) -> Build:  # noqa: B008
     """`monobloc build`: models and sources are compiled, then everything is linked.
 
     A model's graph goes straight to the link; its object's native code would not be linked anyway.
     `options_of` holds the options of single models where they differ from `o` (shapes, name, ...).
+    Sources find the headers of the models beside them.
     """
     own = options_of or {}
     kind: Emit = emit or EMIT_OF_SUFFIX.get(out.suffix, "exe")
@@ -177,11 +187,15 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
                 imports[str(path)] = import_model(path, own.get(path, o))
                 _add_model(given, path, imports[str(path)], own.get(path, o), Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
-                made = Path(tmp) / f"{k}-{path.stem}.o"
-                compile_source(path, made, o)
-                given.user.append(made)
+                given.user.append(Path(tmp) / f"{k}-{path.stem}.o")
             else:
                 given.add_object(path)
+        sources = [(p, Path(tmp) / f"{k}-{p.stem}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
+        if sources:
+            flags = replace(flags, includes=(*flags.includes, write_headers(given.modules, Path(tmp) / "include", o)))
+        for path, made in sources:
+            progress(f"compiling {path.name}")
+            compile_source(path, made, o, flags)
         image = _link(given, out, kind, o, progress, libs, libdirs)
     return Build(out, image, imports)
 
@@ -193,6 +207,16 @@ def _add_model(given: Inputs, path: Path, imported: Imported, o: Options, made: 
     obj, _ = object_of(path, imported, o, progress)
     obj.write(made, llvm=toolchain.find_tools().llvm)
     given.add_object(made)
+
+
+def write_headers(modules: Sequence[Module], folder: Path, o: Options) -> Path:
+    """The folder, with a header for each program under its prefix and its title."""
+    folder.mkdir()
+    for m in merge_programs(modules, o.connect, o.name or "") if o.graph_lto else modules:
+        text = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title).header
+        for name in {m.prefix, m.title.replace("/", "_")}:
+            (folder / f"{name}.h").write_text(text, encoding="utf-8")
+    return folder
 
 
 def is_model(path: Path) -> bool:

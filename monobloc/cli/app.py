@@ -20,6 +20,7 @@ from monobloc.cli.flags import (
     PROJECT,
     RESULT,
     SEED,
+    SOURCE,
     WORK,
     Flags,
     takes,
@@ -36,8 +37,8 @@ app = typer.Typer(
 BETWEEN = {"ignore_unknown_options": True}  # linker options keep their place among the files
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False)]
-Models = Annotated[list[Path] | None, typer.Argument(metavar="[MODEL]...", show_default=False)]
-Words = Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", show_default=False)]
+Models = Annotated[list[Path] | None, typer.Argument(metavar="MODEL", show_default=False)]
+Words = Annotated[list[str] | None, typer.Argument(metavar="FILE", show_default=False)]
 Atol = Annotated[float | None, typer.Option("--atol", show_default=False, help="absolute tolerance")]
 Rtol = Annotated[float | None, typer.Option("--rtol", show_default=False, help="relative tolerance")]
 Data = Annotated[Path | None, typer.Option("--data", metavar="IN_OUT.npz", show_default=False,
@@ -79,7 +80,7 @@ def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
 
 
 @app.command(context_settings=BETWEEN, short_help="models, sources and objects become an image")
-@takes(MACHINE, PROGRAM, MODEL, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
+@takes(MACHINE, PROGRAM, MODEL, SOURCE, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
 def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
     """Compile and link models, C and C++ sources, objects and archives. Without files: the project's."""
     from monobloc.cli import make
@@ -88,7 +89,7 @@ def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
 
 
 @app.command("compile", short_help="stage 1: a model or source becomes an object")
-@takes(MACHINE, MODEL, PARTS, CODE, WORK, DUMP, RESULT, PROJECT)
+@takes(MACHINE, MODEL, PARTS, SOURCE, CODE, WORK, DUMP, RESULT, PROJECT)
 def compile_(
     file: Annotated[Path, typer.Argument(metavar="MODEL|SOURCE", show_default=False)],
     output: OUT = None,
@@ -161,7 +162,7 @@ def verify(
 @app.command(short_help="time a model against its peers")
 @takes(MACHINE, MODEL, CODE, WORK, PROJECT)
 def bench(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[MODEL|OUT]...", show_default=False)] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="MODEL|OUT", show_default=False)] = None,
     vs: Annotated[str, typer.Option("--vs", metavar="A,B", help="peers: onnxruntime, openvino, none")] = "onnxruntime",
     per_layer: Annotated[bool, typer.Option("--per-layer", help="time of every layer")] = False,
     latency: Annotated[bool, typer.Option("--latency", help="first run, percentiles and process start")] = False,

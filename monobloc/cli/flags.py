@@ -44,7 +44,7 @@ def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Any:
 
 MACHINE, MODEL, CODE, LINK, WORK = "machine", "model", "code", "link", "work"
 DUMP, RESULT, PROJECT = "dump", "result", "project"
-PARTS, PROGRAM = "parts", "program"
+PARTS, PROGRAM, SOURCE = "parts", "program", "source"
 
 FLAGS: dict[str, dict[str, Any]] = {
     MACHINE: {
@@ -66,6 +66,10 @@ FLAGS: dict[str, dict[str, Any]] = {
     PROGRAM: {
         "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another's output"),
         "name": _flag(str, "--name", metavar="NAME", group=LINK, help="prefix of the connected models' C names"),
+    },
+    SOURCE: {
+        "include": _many("-I", metavar="DIR", group=SOURCE, help="where C and C++ sources look for headers"),
+        "define": _many("-D", metavar="NAME=VALUE", group=SOURCE, help="a macro for C and C++ sources"),
     },
     CODE: {
         "optimize": _flag(str, "--optimize", group=CODE, help="what to optimize for", **one_of("speed", "size")),

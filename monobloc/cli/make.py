@@ -10,7 +10,7 @@ from typing import Any, cast
 from monobloc import driver
 from monobloc.cli import Usage, console
 from monobloc.cli.flags import Flags
-from monobloc.cli.settings import Work, options, thread_counts, work_on
+from monobloc.cli.settings import Work, options, source_flags, thread_counts, work_on
 from monobloc.cli.words import files_and_options
 from monobloc.errors import LinkError
 from monobloc.link.image import Image
@@ -39,7 +39,7 @@ def build(files: list[str], output: Path | None, flags: Flags) -> int:
         of = {m: replace(mo, map=o.map, link_args=o.link_args) for m, mo in work.models}
         libs, dirs = _libraries(work.flags)
         made = driver.build(inputs, out, emit, of.get(first, o) if len(inputs) == 1 else o, progress,
-                            libs, dirs, of)
+                            libs, dirs, of, source_flags(work.flags))
         report = _report(made.image, emit, o, {p: i.notes for p, i in made.imported.items()})
     console.notes(n for i in made.imported.values() for n in i.notes)
     _finish(report, out, inputs, work)
@@ -53,7 +53,7 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
     _not_over_an_input(out, [file])
     if file.suffix in driver.SOURCE_SUFFIXES:
         with console.progress():
-            driver.compile_source(file, out, work.options)
+            driver.compile_source(file, out, work.options, source_flags(work.flags))
         console.say(f"{out}: {console.size(out.stat().st_size)}")
     elif driver.is_model(file) and (work.models[0][1].split_at or work.models[0][1].partitions > 1):
         _compile_parts(file, out, work.models[0][1], header, flags)

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from monobloc.cli import Usage
 from monobloc.cli.flags import FLAGS, MODEL, Flags
-from monobloc.driver import user_cache
+from monobloc.driver import SourceFlags, user_cache
 from monobloc.errors import ModelError, MonoblocError
 from monobloc.link.program import parse_connections
 from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
@@ -106,6 +106,8 @@ def _flag_value(name: str, value: Any, project: Path) -> Any:
         return project.parent / str(value)
     if isinstance(value, bool) and name == "graph_lto":
         return "on" if value else "off"
+    if name in ("include", "libdir"):
+        return [str(project.parent / str(v)) for v in (value if isinstance(value, list) else [value])]
     if isinstance(value, (bool, list)):
         return value if isinstance(value, bool) else [str(v) for v in value]
     return int(value) if name in ("jobs", "partitions") else str(value)
@@ -204,6 +206,13 @@ def _usage(parse: Callable[[Any], T], value: Any) -> T:
         return parse(value)
     except MonoblocError as e:
         raise Usage(str(e)) from None
+
+
+def source_flags(flags: Flags) -> SourceFlags:
+    """`-I` and `-D`; a macro without a value is 1, as everywhere."""
+    pairs = (d.partition("=") for d in flags.get("define", ()))
+    return SourceFlags(tuple(Path(d) for d in flags.get("include", ())),
+                       tuple((name, value if eq else "1") for name, eq, value in pairs))
 
 
 def thread_counts(flags: Flags) -> list[int]:

@@ -63,14 +63,32 @@ def test_response_files_and_groups(mb: Command, model: Path) -> None:
     assert Path("grouped.so").is_file()
 
 
+APP = """#include <stdio.h>
+#include "m.h"
+#include "mine.h"
+int main(void) { m_in_x()[0] = FIRST; printf("%d %d\\n", m_run(), OTHER); return 0; }
+"""
+
+
 def test_with_a_program_of_ones_own(mb: Command, model: Path) -> None:
-    mb("compile", model, "-o", "m.o")
-    Path("app.c").write_text('#include <stdio.h>\n#include "m.h"\n'
-                             'int main(void) { m_in_x()[0] = 1; printf("%d\\n", m_run()); return 0; }\n')
-    assert mb("compile", "app.c", "-o", "app.o", "--no-cache").code == 0
-    told = mb("link", "app.o", "m.o", "-o", "app")
+    Path("inc").mkdir()
+    Path("inc/mine.h").write_text("#define OTHER 7\n")
+    Path("app.c").write_text(APP)
+    told = mb("build", "app.c", model, "-o", "one", "-I", "inc", "-D", "FIRST=2.5f")
     assert told.code == 0, told.err
-    assert subprocess.run(["./app"], capture_output=True, text=True, check=True).stdout == "0\n"
+    assert mb("compile", model, "-o", "m.o").code == 0
+    assert mb("compile", "app.c", "-o", "app.o", "-Iinc", "-DFIRST").code == 0
+    told = mb("link", "app.o", "m.o", "-o", "two")
+    assert told.code == 0, told.err
+    for out in ("one", "two"):
+        assert subprocess.run([f"./{out}"], capture_output=True, text=True, check=True).stdout == "0 7\n"
+    told = mb("build", "app.c", model, "-o", "one", "-D", "FIRST=1")
+    assert told.code == 1 and "mine.h" in told.err
+    Path("monobloc.toml").write_text('sources = ["app.c"]\ninclude = "inc"\ndefine = ["FIRST=3"]\noutput = "three"\n'
+                                     '[[model]]\npath = "m.onnx"\n')
+    told = mb("build")
+    assert told.code == 0, told.err
+    assert subprocess.run(["./three"], capture_output=True, text=True, check=True).stdout == "0 7\n"
 
 
 def test_project_file(mb: Command, tmp_path: Path) -> None:
