@@ -89,7 +89,8 @@ HEAD = ("model", "steps", "arena", "inputs + outputs", "largest scratch", "small
 
 def cells(r: Row) -> tuple[str, ...]:
     how = "proven" if r.proven else "the best found"
-    return (r.name, str(r.steps), f"{r.arena:,}", f"{r.ports:,}", f"{r.scratch:,}", f"{r.bound:,}", f"{r.ratio:.3f}", how)
+    sizes = (f"{n:,}" for n in (r.arena, r.ports, r.scratch, r.bound))
+    return (r.name, str(r.steps), *sizes, f"{r.ratio:.3f}", how)
 
 
 def markdown(table: list[Row], a: argparse.Namespace) -> str:

@@ -355,6 +355,7 @@ static int run_model(const struct mb_model_info *m, const struct options *o) {
   struct mb_times times;
   if (o->stack && mb_paint_stacks) mb_paint_stacks();
   int code = set_threads(m, o->threads);
+  mb_populate(m);
   if (!code) code = fill_inputs(m, o);
   if (code) return code;
   if (o->pretouch) mb_touch_everything(m);

@@ -18,5 +18,7 @@ MB_HIDDEN int mb_run_painted(const struct mb_model_info *m, uint64_t *used);
 
 /* Reads every line of code, weights and constants, and touches the arena and the stack. */
 MB_HIDDEN void mb_touch_everything(const struct mb_model_info *m);
+/* Has the system give the arena its memory at once. */
+MB_HIDDEN void mb_populate(const struct mb_model_info *m);
 
 #endif

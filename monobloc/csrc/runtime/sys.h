@@ -16,6 +16,7 @@ enum {
   SYS_mprotect = 10,
   SYS_rt_sigprocmask = 14,
   SYS_sched_yield = 24,
+  SYS_madvise = 28,
   SYS_getpid = 39,
   SYS_clone = 56,
   SYS_exit = 60,
@@ -66,6 +67,7 @@ enum {
   SYS_clone = 220,
   SYS_mmap = 222,
   SYS_mprotect = 226,
+  SYS_madvise = 233,
 };
 static inline long mb_sys6(long n, long a, long b, long c, long d, long e, long f) {
   register long x8 __asm__("x8") = n;
