@@ -73,7 +73,7 @@ def main() -> int:
     print(f"arena        {int(arena[1]) if arena else 0:,} bytes, all of the RAM the model needs")
     print(f"latency      {median[1] if median else '?'} us (median of 1000)")
     print(f"built in     {seconds:.1f} s{' (from the cache)' if made.image.cached else ''}")
-    print(f"\nnext: {exe.relative_to(HERE.parent)} --info     monobloc try YOUR_MODEL.onnx")
+    print(f"\nnext: {exe.relative_to(HERE.parent)} --info     .venv/bin/monobloc try YOUR_MODEL.onnx")
     return 0
 
 
