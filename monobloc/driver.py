@@ -21,6 +21,7 @@ from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
 from monobloc.link.program import programs as merge_programs
 from monobloc.link.split import split_at, split_into
+from monobloc.link.start import start_from
 from monobloc.loader import CompiledModel
 from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object
@@ -45,7 +46,10 @@ class Build:
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
-    return load_onnx(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+    imported = load_onnx(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+    if o.start_from:
+        start_from(imported.graph, o.start_from)
+    return imported
 
 
 def module_of(path: Path, imported: Imported, o: Options) -> Module:

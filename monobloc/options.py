@@ -33,6 +33,7 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
+    start_from: tuple[str, ...] = ()  # tensors that become inputs: what made them is gone
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)
     used_by: tuple[Path, ...] = ()  # objects that are not linked here, whose references keep outputs alive
     split_at: tuple[str, ...] = ()  # stage 1: tensors to cut a model at

@@ -58,6 +58,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL, help="size of a symbolic dimension"),
         "bind": _many("--bind", metavar="X=3", group=MODEL, help="fix an input: a number, a list, a .npy file"),
         "keep_output": _many("--keep-output", metavar="NAME", group=MODEL, help="keep this output, or inner value"),
+        "start_from": _many("--from", metavar="TENSOR", group=MODEL, help="start here: the tensor becomes an input"),
     },
     PARTS: {
         "split_at": _many("--split-at", metavar="NAME", group=MODEL, help="cut the model here, into X.0.o, X.1.o"),
@@ -65,6 +66,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     PROGRAM: {
         "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another's output"),
+        "used_by": _many("--used-by", metavar="FILE", group=LINK, help="keep only outputs that this object reads"),
         "name": _flag(str, "--name", metavar="NAME", group=LINK, help="prefix of the connected models' C names"),
     },
     SOURCE: {

@@ -193,6 +193,8 @@ def options(flags: Flags) -> Options:
         "connect": tuple(_usage(parse_connections, flags.get("connect", ()))),
         "split_at": tuple(flags.get("split_at", ())),
         "partitions": flags.get("partitions", 1),
+        "start_from": tuple(flags.get("start_from", ())),
+        "used_by": tuple(map(Path, flags.get("used_by", ()))),
         "keep_outputs": tuple(flags.get("keep_output", ())),
         "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),
         "ram": _usage(parse_size, flags["ram"]) if "ram" in flags else None,

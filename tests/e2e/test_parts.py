@@ -129,3 +129,23 @@ def test_a_cycle_of_connections_is_shown(cache: Path, tmp_path: Path) -> None:
     o = replace(_options(cache), connect=tuple(parse_connections(["a.x=b.y", "b.x=a.y"])))
     with pytest.raises(LinkError, match="cycle: a -> b -> a"):
         build_image([tmp_path / "a.onnx", tmp_path / "b.onnx"], tmp_path / "x.so", "shared", o)
+
+
+# -- starting inside ------------------------------------------------------------------------------------
+def test_from_starts_inside_the_graph(cache: Path, tmp_path: Path) -> None:
+    """The tensor is an input, what made it is gone, and the rest answers as in the whole model."""
+    o = _options(cache)
+    inner = "Pooling66_Output_0"
+    whole = tmp_path / "whole.so"
+    build_image([MNIST], whole, "shared", replace(o, keep_outputs=("Plus214_Output_0", inner)))
+    x = np.random.default_rng(8).uniform(0, 255, (1, 1, 28, 28)).astype(np.float32)
+    want = CompiledModel(whole).run({"Input3": x})
+    build_image([MNIST], tmp_path / "rest.so", "shared", replace(o, start_from=(inner,)))
+    rest = CompiledModel(tmp_path / "rest.so")
+    assert [i.name for i in rest.inputs] == [inner]
+    np.testing.assert_allclose(rest(want[inner]), want["Plus214_Output_0"], rtol=1e-5, atol=1e-4)
+
+
+def test_from_an_unknown_tensor_is_an_error(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="`--from nothing`"):
+        build_image([MNIST], tmp_path / "x.so", "shared", replace(_options(cache), start_from=("nothing",)))
