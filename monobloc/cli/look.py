@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as js
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def check(models: list[Path], json: bool, flags: Flags) -> int:
         raise Usage("no model to check")
     bad = 0
     for path, o in work.models:
-        known = describe(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+        known = facts_of_model(path, o)
         plan = facts.estimate(known.imported.graph, o) if known.imported else None
         if json:
             console.say(js.dumps(_check_json(known, plan)))
@@ -37,6 +37,12 @@ def check(models: list[Path], json: bool, flags: Flags) -> int:
             _show_check(path, known, plan, o)
         bad += known.imported is None
     return 1 if bad else 0
+
+
+def facts_of_model(path: Path, o: Options) -> Facts:
+    """What the file is, and the graph as the options ask for it."""
+    known = describe(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+    return replace(known, imported=driver.import_model(path, o)) if known.imported and o.start_from else known
 
 
 def _check_json(f: Facts, plan: facts.Estimate | None) -> dict[str, Any]:

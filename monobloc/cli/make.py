@@ -176,3 +176,5 @@ def _finish(report: Report, out: Path, inputs: list[Path], work: Work) -> None:
         above = m["arena"] / m["arena_bound"] - 1 if m["arena_bound"] else 0
         bound = "the least possible" if above <= 0 else f"{100 * above:.1f}% over the bound"
         console.say(f"  {m['title']}: arena {console.size(m['arena'])} ({bound}), weights {console.size(m['weights'])}")
+        if m.get("removed_outputs"):
+            console.say(f"  {m['title']}: outputs nobody reads are gone: {', '.join(m['removed_outputs'])}")

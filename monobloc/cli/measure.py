@@ -117,6 +117,8 @@ def _oracle(path: Path, o: Options, built: Built, how: Verify) -> tuple[Feeds, M
 def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -> dict[str, np.ndarray]:
     if against == "reference":
         return verify_run.reference(built.made.imported[str(path)].graph, feeds)
+    if o.start_from:
+        raise UnsupportedError("onnxruntime cannot start inside a graph", hints=["`--against reference`, or `--data`"])
     if o.keep_outputs:
         names = list(o.keep_outputs)
         session = verify_run.ort_session(verify_run.with_outputs(path, names))
@@ -250,7 +252,9 @@ def time_model(path: Path, o: Options, how: Bench, peers: Sequence[str]) -> list
     assert isinstance(built.image, CompiledModel)
     contenders = [bench_run.ours(built.image, feeds, o.threads)]
     full = {**feeds, **o.bind}
-    for name in peers:
+    if o.start_from and peers:
+        console.warning(f"{', '.join(peers)} cannot start inside a graph: timed alone")
+    for name in peers if not o.start_from else ():
         try:
             contenders.append(bench_run.peer(name, path, full, o.threads))
         except (ModelError, UnsupportedError) as e:

@@ -106,7 +106,7 @@ def _flag_value(name: str, value: Any, project: Path) -> Any:
         return project.parent / str(value)
     if isinstance(value, bool) and name == "graph_lto":
         return "on" if value else "off"
-    if name in ("include", "libdir"):
+    if name in ("include", "libdir", "used_by"):
         return [str(project.parent / str(v)) for v in (value if isinstance(value, list) else [value])]
     if isinstance(value, (bool, list)):
         return value if isinstance(value, bool) else [str(v) for v in value]

@@ -127,6 +127,8 @@ def places_of(m: Report, name: str) -> Iterator[str]:
     for w in m["constants"]:
         if name in (w["name"], w["symbol"]):
             yield f"weight {w['name']} ({w['symbol']}): {w['bytes']:,} bytes, read by {', '.join(w['nodes'])}"
+    if name in m.get("removed_outputs", ()):
+        yield f"output {name} was removed, with all that only it needed: no code of the application reads it"
     if name in m["views"]:
         yield f"{name} is a view: no code, no memory of its own"
 

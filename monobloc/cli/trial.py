@@ -12,10 +12,11 @@ from typing import Any
 from monobloc import bench_run, driver, verify_run
 from monobloc.cli import Usage, console, measure
 from monobloc.cli.flags import Flags
+from monobloc.cli.look import facts_of_model
 from monobloc.cli.settings import work_on
 from monobloc.errors import MonoblocError
 from monobloc.feeds import random_feeds
-from monobloc.frontend import Facts, describe
+from monobloc.frontend import Facts
 from monobloc.object import toolchain
 from monobloc.options import Options
 from monobloc.report import facts, write
@@ -32,7 +33,7 @@ def try_model(path: Path, seed: int, flags: Flags) -> int:
     o = work.models[0][1]
     with console.progress() as progress:
         progress(f"reading {path.name}")
-        known = describe(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+        known = facts_of_model(path, o)
         if known.imported is None:
             progress.clear()
             console.problems([*known.problems, *known.unsupported])
@@ -100,7 +101,7 @@ def _times(path: Path, o: Options, built: Built, seed: int) -> list[tuple[str, s
         return [("latency", "not timed: runs in an emulator")]
     feeds = random_feeds(built.image.inputs, seed)
     contenders = [bench_run.ours(built.image, feeds, o.threads)]  # type: ignore[arg-type]
-    if verify_run.has_onnxruntime():
+    if verify_run.has_onnxruntime() and not o.start_from:
         try:
             contenders.append(bench_run.onnxruntime(path, {**feeds, **o.bind}, o.threads))
         except MonoblocError as e:

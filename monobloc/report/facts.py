@@ -45,7 +45,8 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
         "symbols": symbols_of_map(o.map.read_text(errors="replace")) if o.map and o.map.is_file() else [],
         "ram": sum(m["arena"] for m in models),
         "flash": len(data),
-        "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ()))}
+        "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ())),
+                    "removed_outputs": image.removed.get(m["prefix"], [])}
                    for m, x in zip(models, origins, strict=True)],
     }
 

@@ -216,3 +216,20 @@ def test_connected_models_are_one(mb: Command, tmp_path: Path) -> None:
     told = mb("build")
     assert told.code == 0, told.err
     assert Path("again.so").read_bytes() == Path("both.so").read_bytes()
+
+
+def test_outputs_nobody_reads_are_told(mb: Command, model: Path) -> None:
+    Path("app.c").write_text('#include "m.h"\nint main(void) { return m_run() + (int)m_out_best()[0] * 0; }\n')
+    told = mb("build", "app.c", model, "-o", "app", "--report", "r.json")
+    assert told.code == 0 and "outputs nobody reads are gone: y" in told.out, told
+    (m,) = json.loads(Path("r.json").read_text())["models"]
+    assert m["removed_outputs"] == ["y"] and [p["name"] for p in m["outputs"]] == ["best"]
+    assert "output y was removed" in mb("inspect", "r.json", "--why", "y").out
+
+
+def test_used_by(mb: Command, model: Path) -> None:
+    Path("app.c").write_text("extern const long *m_out_best(void);\nlong f(void) { return *m_out_best(); }\n")
+    assert mb("compile", "app.c", "-o", "app.o").code == 0
+    told = mb("build", model, "-o", "m.a", "--used-by", "app.o")
+    assert told.code == 0 and "gone: y" in told.out, told
+    assert mb("build", model, "-o", "m.a", "--used-by", "no.o").code == 1

@@ -245,3 +245,12 @@ def test_check_answers_on_every_zoo_model(mb: Command, shared: Path) -> None:
         assert told.code in (0, 1) and "nodes" in told.out, path
         assert (told.code == 0) == ("everything is supported" in told.out)
         assert told.code == 0 or "error: " in told.err
+
+
+def test_from_a_tensor_inside(mb: Command, model: Path) -> None:
+    told = mb("verify", model, "--from", "sum", "--against", "reference")
+    assert told.code == 0 and "random data" in told.err, told
+    told = mb("verify", model, "--from", "sum")
+    assert told.code == 1 and "--against reference" in told.err
+    told = mb("bench", model, "--from", "sum", "--seconds", 0.02)
+    assert told.code == 0 and "timed alone" in told.err
