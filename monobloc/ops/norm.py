@@ -80,13 +80,34 @@ class BatchNormalization(OpDef):
     oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        if n.attrs.get("training_mode", 0) or n.n_outputs > 1:
+        if n.attrs.get("training_mode", 0):
+            return self._training(b, n)
+        if n.n_outputs > 1:
             n.unsupported("BatchNormalization in training mode")
         if n.opset < 9 and not n.attrs.get("spatial", 1):
             n.unsupported("BatchNormalization with spatial=0")
         if n.opset < 7 and not n.attrs.get("is_test", 0):
             n.unsupported("BatchNormalization in training mode")
         return b.emit(self.name, n.inputs[:5], {"epsilon": float(n.attrs.get("epsilon", 1e-5))})
+
+    def _training(self, b: Any, n: Any) -> Sequence[Value | None]:
+        """With the statistics of the batch, which move the running ones"""
+        x, scale, bias, mean, var = n.inputs[:5]
+        axes, keep = [k for k in range(x.type.rank) if k != 1], float(n.attrs.get("momentum", 0.9))
+        at = b.one("ReduceMean", x, axes=axes, keepdims=1)
+        off = b.one("Sub", x, at)
+        spread = b.one("ReduceMean", b.one("Mul", off, off), axes=axes, keepdims=0)
+        at = b.one("Reshape", at, shape=list(spread.shape))
+        epsilon = float(n.attrs.get("epsilon", 1e-5))
+        y = b.emit(self.name, [x, *(self._as(b, v, x.dtype) for v in (scale, bias, at, spread))], {"epsilon": epsilon})
+        moved = []
+        for old, new in ((mean, at), (var, spread)):
+            k = (b.const(np.array(f, old.dtype.numpy)) for f in (keep, 1 - keep))
+            moved.append(b.one("Add", b.one("Mul", old, next(k)), b.one("Mul", self._as(b, new, old.dtype), next(k))))
+        return [*y, *moved]
+
+    def _as(self, b: Any, v: Value, d: DType) -> Value:
+        return v if v.dtype is d else b.one("Cast", v, to=d)  # type: ignore[no-any-return]
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         x = ins[0]

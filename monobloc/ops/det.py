@@ -1,0 +1,65 @@
+"""Determinants of small matrices, by expansion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.errors import ModelError
+from monobloc.ir.expr import Expr, Fn, cast, idx, lift
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.shape import only
+
+LARGEST = 5  # the expansion has n! terms
+
+
+class Det(OpDef):
+    """Over the last two axes; in double, since its terms cancel"""
+
+    name = "Det"
+    tol = Tol(1e-4, 1e-5)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        if x.type.rank >= 2 and x.shape[-1] > LARGEST and x.const is None:
+            n.unsupported(f"the determinant of a matrix larger than {LARGEST} by {LARGEST}")
+        return b.emit("Det", [x])
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x = only(ins[0], self.name)
+        if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
+            raise ModelError(f"Det needs square matrices, got {x.type}")
+        return [TensorType(x.dtype, x.shape[:-2])]
+
+    def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> np.ndarray:
+        x = xs[0]
+        assert x is not None
+        return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, v = xs[0], n.used[0]
+        assert x is not None
+
+        def at(*i: Expr) -> Expr:
+            def minor(row: int, columns: tuple[int, ...]) -> Expr:
+                if not columns:
+                    return lift(1.0, DType.F64)
+                total: Expr | None = None
+                for k, c in enumerate(columns):
+                    rest = columns[:k] + columns[k + 1 :]
+                    term = cast(x(*i, idx(row), idx(c)), DType.F64) * minor(row + 1, rest)
+                    total = term if total is None else total - term if k % 2 else total + term
+                assert total is not None
+                return total
+
+            return cast(minor(0, tuple(range(v.shape[-1]))), v.dtype)
+
+        return at
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        for n in (1, 2, 3, 4):
+            yield Case((rng.standard_normal((3, n, n)).astype(np.float32),), {}, f"{n}")
