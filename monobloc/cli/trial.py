@@ -80,8 +80,8 @@ def _sizes(exe: int, report: Report) -> list[tuple[str, str]]:
 def _errors(path: Path, o: Options, built: Built, seed: int) -> tuple[str, bool]:
     """The worst output, in words, and whether it is over the tolerance."""
     feeds = random_feeds(built.image.inputs, seed)
-    oracle = "onnxruntime" if verify_run.has_onnxruntime() else "reference"
-    if oracle == "reference":
+    oracle = "onnxruntime" if verify_run.has_onnxruntime() and not o.start_from else "reference"
+    if not verify_run.has_onnxruntime():
         console.note(f"onnxruntime is not installed: compared with our own reference\n"
                      f"  hint: {verify_run.INSTALL}")
     try:
