@@ -149,7 +149,7 @@ def image_key(modules: Sequence[Module], emit: Emit, o: Options, libs: Sequence[
         what="image", modules=[module_key(m) for m in modules], emit=emit, tool=toolchain.tool_version(),
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
         optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, profile=o.profile, libs=list(libs),
-        csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
+        csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash], large_over=o.large_over,
     )
 
 
@@ -202,9 +202,13 @@ def _link(
     bitcode = o.lto != "none"
     code: list[Path] = []
     if programs:
+        weights = weights_of(programs)
+        large = sum(w.data.nbytes for w in weights.values()) > o.large_over  # type: ignore[union-attr]
+        kind: toolchain.Kind = "bitcode" if bitcode else "native"
         for low in programs:
-            code += compile_sources(low, o, folder, "bitcode" if bitcode else "native", cache, model_files(low))
-        code.append(weights_file(programs, folder, o))
+            code += compile_sources(low, o, folder, kind, cache, model_files(low), large)
+        code.append(folder / "weights.o")
+        write_atomic(code[-1], fat.weights_object(weights, o.target.elf_machine, o.large_over))
     else:
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
@@ -275,7 +279,7 @@ def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Pa
         out.append(folder / f"object{k}.bc.a")
         write_atomic(out[-1], [obj.bitcode])
         out.append(folder / f"object{k}.weights.o")
-        write_atomic(out[-1], fat.weights_object(obj.weights, o.target.elf_machine))
+        write_atomic(out[-1], fat.weights_object(obj.weights, o.target.elf_machine, o.large_over))
     return [x for p in out for x in (("--whole-archive", p, "--no-whole-archive") if str(p).endswith(".bc.a") else (p,))]  # type: ignore[misc]
 
 
@@ -287,12 +291,9 @@ def _check_machine(obj: Object, o: Options) -> None:
                         hints=[f"pass `--target {made}`, or `--graph-lto on` to compile its graph for {o.target.name}"])
 
 
-def weights_file(programs: Sequence[Lowered], folder: Path, o: Options) -> Path:
-    """All constants of all programs, equal ones once, as a native object."""
-    weights = {v.const.key: Weight(_data(v)) for p in programs for v in p.unit.weights.values() if v.const is not None}
-    path = folder / "weights.o"
-    write_atomic(path, fat.weights_object(weights, o.target.elf_machine))
-    return path
+def weights_of(programs: Sequence[Lowered]) -> dict[str, Weight]:
+    """All constants of all programs, equal ones once."""
+    return {v.const.key: Weight(_data(v)) for p in programs for v in p.unit.weights.values() if v.const is not None}
 
 
 def _data(v: Value) -> memoryview:

@@ -81,8 +81,9 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
     native = lower(copy_graph(m.graph), context(o, "object"), m.own_prefix, m.title,
                    dump_to(o.dump / "object") if o.dump else None)
     stored, ir = _store_weights(m.graph, native)
-    code, bitcode, native = _compile(native, o, cache)
     weights = {key: Weight(_bytes(c)) for key, c in stored.items()}
+    large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
+    code, bitcode, native = _compile(native, o, cache, large)
     summary: dict[str, Any] = {
         "prefix": m.prefix,
         "title": m.title,
@@ -96,7 +97,7 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
         "part": None if m.part is None else asdict(m.part),
         "graph_hash": hashlib.sha256(ir.encode()).hexdigest(),
     }
-    return Object(code, ir, bitcode, summary, weights, m.prefix), native
+    return Object(code, ir, bitcode, summary, weights, m.prefix, o.large_over), native
 
 
 def _bytes(c: Const) -> memoryview:
@@ -133,16 +134,16 @@ def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
     return stored, print_graph(out)
 
 
-def _compile(low: Lowered, o: Options, cache: Cache | None) -> tuple[bytes, bytes, Lowered]:
+def _compile(low: Lowered, o: Options, cache: Cache | None, large: bool) -> tuple[bytes, bytes, Lowered]:
     """Native code, runtime included, and bitcode of a module, each as one file; now with a stack bound."""
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         folder = Path(tmp)
-        native = compile_sources(low, o, folder, "native", cache, model_files(low))
+        native = compile_sources(low, o, folder, "native", cache, model_files(low), large)
         runtime = compile_runtime(o, folder, object_runtime(o), cache, weak=True)
         code = toolchain.relocatable([*native, *runtime], folder / "code.o", o.target)
         data = code.read_bytes()
         bounded, bounds = stack.with_bounds(data, [low.unit.prefix], lambda d: trial_link(d, folder, o))
-        bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low))
+        bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low), large)
         packed = toolchain.archive(bitcode, folder / "bc.a")
         return bounded, packed.read_bytes(), low.bounded(bounds)
 
@@ -164,14 +165,19 @@ def model_files(low: Lowered) -> dict[str, str]:
 
 
 def compile_sources(
-    low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str]
+    low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str],
+    large: bool = False,
 ) -> list[Path]:
-    """A program's C files as objects; the interface for the baseline, since it checks the CPU."""
+    """A program's C files as objects; the interface for the baseline, since it checks the CPU.
+
+    `large`: weights may lie further away than 32-bit distances reach.
+    """
     jobs = []
+    extra = (*numeric_flags(o), *(o.target.large_data_flags if large else ()))
     for name, text in files.items():
         target = o.target.baseline() if name.endswith(".interface.c") else o.target
         jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
-                               extra=numeric_flags(o), name=name, debug=o.debug))
+                               extra=extra, name=name, debug=o.debug))
     return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
 
 

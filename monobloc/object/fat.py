@@ -49,14 +49,17 @@ class Object:
     summary: Mapping[str, Any]
     weights: Mapping[str, Weight] = field(default_factory=dict)
     name: str = ""
+    large_over: int = LARGE_OVER  # what the code was compiled for
 
-    def write(self, path: Path, *, llvm: str, large_over: int = LARGE_OVER) -> None:
+    def write(self, path: Path, *, llvm: str, large_over: int | None = None) -> None:
         write_atomic(path, self.chunks(llvm=llvm, large_over=large_over))
 
-    def chunks(self, *, llvm: str, large_over: int = LARGE_OVER) -> list[Buffer]:
+    def chunks(self, *, llvm: str, large_over: int | None = None) -> list[Buffer]:
         """The file as buffers to write one after another; weights are not copied."""
         machine = elf.Elf(self.code).machine
-        sections, symbols = weight_sections(self.weights, machine, large_over)
+        sections, symbols = weight_sections(
+            self.weights, machine, self.large_over if large_over is None else large_over
+        )
         sizes = {h: _size(w) for h, w in sorted(self.weights.items())}
         summary = {**self.summary, "format": FORMAT, "llvm": llvm, "weights": sizes}
         text = json.dumps(summary, sort_keys=True, separators=(",", ":"))

@@ -43,7 +43,7 @@ class Target:
     cache_line: int = 64
     runner: tuple[str, ...] = ()  # emulator for machines of another kind
     libc_free: bool = True  # executables start without any libc
-    large_data: bool = False  # has sections for data beyond 2 GiB
+    large_data_flags: tuple[str, ...] = ()  # for code whose data may lie beyond 2 GiB
     runtime: tuple[str, ...] = ()  # sources in csrc/runtime that know this machine
     defines: tuple[tuple[str, str], ...] = ()
     gnu_prefix: str = ""  # of the system's cross tools: `<prefix>-gcc`

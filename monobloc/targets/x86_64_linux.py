@@ -65,7 +65,7 @@ TARGET = Target(
     baseline_cpu="x86-64",
     elf_machine=62,
     runner=("qemu-x86_64",),
-    large_data=True,
+    large_data_flags=("-mcmodel=medium", "-mlarge-data-threshold=0"),
     runtime=("start_linux.c", "cpu_x86.c"),
     gnu_prefix="x86_64-linux-gnu",
     musl_triple="x86_64-linux-musl",
