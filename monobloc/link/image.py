@@ -203,7 +203,7 @@ def _link(
     code: list[Path] = []
     if programs:
         weights = weights_of(programs)
-        large = sum(w.data.nbytes for w in weights.values()) > o.large_over  # type: ignore[union-attr]
+        large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
         kind: toolchain.Kind = "bitcode" if bitcode else "native"
         for low in programs:
             code += compile_sources(low, o, folder, kind, cache, model_files(low), large)

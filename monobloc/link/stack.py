@@ -207,25 +207,20 @@ def finish(
     `own`: all code is ours; beside the user's code a bound that cannot be told stays unknown.
     `measure`: not where finished objects were linked, whose infos say it already.
     """
-    with path.open("r+b") as f, mmap.mmap(f.fileno(), 0) as data:
+    with path.open("r+b") as f:
+        data = memoryview(mmap.mmap(f.fileno(), 0))  # a gigabyte of weights is never copied
         e = Elf(data)
         bounds = _bounds(data, prefixes, own) if measure else {}
-        places = {p: info_place(e, p) for p in bounds}
         end, tail, head = stripped_end(e)
-        ident = build_id_place(e)
-        e.data.release()
-        del e
-        for p, at in places.items():
-            if at is not None:
-                _PLACE.pack_into(data, at, bounds[p])
-        if ident is not None:
+        for p, b in bounds.items():
+            if (at := info_place(e, p)) is not None:
+                _PLACE.pack_into(data, at, b)
+        if (ident := build_id_place(e)) is not None:
             at, size = ident
-            made = hashlib.sha256(data[at : at + size] + repr(sorted(bounds.items())).encode())
+            made = hashlib.sha256(bytes(data[at : at + size]) + repr(sorted(bounds.items())).encode())
             data[at : at + size] = made.digest()[:size]
         if strip:
             data[: len(head)] = head
-    if strip:
-        with path.open("r+b") as f:
             f.truncate(end)
             f.seek(end)
             f.write(tail)
