@@ -42,6 +42,10 @@ def run(argv: list[str]) -> int:
 
 
 def _command(argv: list[str]) -> int:
+    if argv and argv[0] in ("cc", "c++", "ar", "ld"):  # once per file of a build: no parser, nothing of ours
+        from monobloc import drivers
+
+        return drivers.main(argv[0], argv[1:], os.environ)
     from monobloc.cli.app import app
     from monobloc.cli.words import expand
 

@@ -223,3 +223,23 @@ def targets(json: Json = False) -> Any:
     from monobloc.cli import look
 
     return look.show_targets(json)
+
+
+# Their arguments are clang's and lld's, so they are never parsed here: the command line calls them first.
+WHOLE: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def _driver(verb: str, help: str) -> None:
+    @app.command(verb, context_settings=WHOLE, add_help_option=False, short_help=help, help=help)
+    def call(context: typer.Context) -> int:
+        import os
+
+        from monobloc import drivers
+
+        return drivers.main(verb, context.args, os.environ)
+
+
+_driver("cc", "clang's command line: fat objects, whole-program links with models")
+_driver("c++", "the same for C++")
+_driver("ar", "the toolchain's archiver")
+_driver("ld", "lld's command line, models among the inputs compiled")

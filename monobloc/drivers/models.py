@@ -1,0 +1,187 @@
+"""Models on the link line of `cc` and `ld`: compiled from their graphs, with the options of their objects.
+
+An ordinary executable is linked as `monobloc link` does it: the application's living code decides which
+outputs live. Every other shape (shared, static, without start files, by a linker script) gets the models
+as one closed object in their place, and the rest of the line stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monobloc.drivers import args
+from monobloc.drivers.args import Item
+from monobloc.errors import LinkError
+from monobloc.object import ar, fat
+
+if TYPE_CHECKING:
+    from monobloc.options import Options
+
+# Shapes that `monobloc link` does not make.
+_OTHER_SHAPES = frozenset(
+    "-shared -static -static-pie -no-pie -nopie -nostdlib -nostartfiles -nodefaultlibs -nolibc -nostdlib++ -T -m32"
+    " -static-libgcc -static-libstdc++".split()
+)
+_OTHER_STARTS = ("-fsanitize=", "--target=", "-target", "--sysroot", "-stdlib=", "-rtlib=", "-T")
+_BETWEEN = frozenset(
+    "--start-group --end-group -( -) --whole-archive --no-whole-archive --as-needed --no-as-needed -Bstatic -Bdynamic"
+    " -static -dn -dy -call_shared --push-state --pop-state --start-lib --end-lib".split()
+)
+_OBJECTS = (".o", ".obj", ".lo", ".a")
+
+
+def among(found: Sequence[Item]) -> list[Path]:
+    """Inputs that hold models, `-l` ones too."""
+    return [Path(i.words[0]) for i in with_libraries(found) if i.input and has_models(Path(i.words[0]))]
+
+
+def has_models(path: Path) -> bool:
+    if not path.is_file():
+        return False  # the linker tells
+    data = ar.map_file(path)
+    if ar.is_archive(data):
+        return any(fat.is_monobloc(m.data) for m in ar.members(data, path))
+    return fat.is_monobloc(data)
+
+
+def with_libraries(found: Sequence[Item]) -> list[Item]:
+    """`-lkws` becomes the file where it is an archive that holds models."""
+    folders = [Path(v) for i in found if (v := i.value("-L"))]
+    return [_library(i, folders) for i in found]
+
+
+def _library(item: Item, folders: Sequence[Path]) -> Item:
+    name = item.value("-l")
+    for folder in folders if name else ():
+        if (folder / f"lib{name}.so").exists():
+            break
+        path = folder / (name[1:] if name.startswith(":") else f"lib{name}.a")  # type: ignore[union-attr]
+        if path.is_file():
+            return Item((str(path),), True) if has_models(path) else item
+    return item
+
+
+def direct(found: Sequence[Item]) -> bool:
+    """Whether an ordinary executable is asked for."""
+    flags = args.flags(found)
+    return not flags & _OTHER_SHAPES and not any(f.startswith(_OTHER_STARTS) for f in flags)
+
+
+# -- the options of a link ------------------------------------------------------------------------------
+def options(paths: Sequence[Path], found: Sequence[Item], mode: str, env: Mapping[str, str]) -> Options:
+    """Machine, threads and numerics as the objects were compiled; the rest as the line says."""
+    from monobloc.cache import default_root
+    from monobloc.options import Options
+    from monobloc.targets import resolve
+
+    made = {}
+    for path in paths:
+        for obj in fat.read(path):
+            s = obj.summary
+            made[str(path)] = (str(s.get("target")), str(s.get("cpu")), tuple(s.get("features", ())),
+                               str(s.get("numerics", "default")), int(s.get("threads", 1)))
+    facts = list(made.values())
+    if len({f[:4] for f in facts}) > 1:
+        notes = [f"{name}: {f[0]} {f[1]}, numerics {f[3]}" for name, f in made.items()]
+        raise LinkError("the models were compiled for different machines or with different numerics", notes=notes,
+                        hints=["compile them again with the same `--target`, `--cpu` and `--numerics`"])
+    target, cpu, features, numerics, _ = facts[0]
+    size = any(i.flag in ("-Os", "-Oz") for i in found)
+    debug = any(i.flag.startswith("-g") and i.flag != "-g0" for i in found)
+    return Options(
+        target=resolve(target, cpu, features), lto=mode, optimize="size" if size else "speed",  # type: ignore[arg-type]
+        numerics=numerics, threads=max(f[4] for f in facts), debug=debug, cache=default_root(env),  # type: ignore[arg-type]
+    )
+
+
+# -- an ordinary executable ------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Line:
+    """A compiler's link line as the linker's: what stands between files, and what holds for all."""
+
+    inputs: tuple[Path | str, ...]
+    libdirs: tuple[Path, ...]
+    others: tuple[str, ...]
+
+
+def line(found: Sequence[Item]) -> Line:
+    inputs: list[Path | str] = []
+    others: list[str] = []
+    for item in found:
+        if item.input:
+            inputs.append(Path(item.words[0]))
+        elif name := item.value("-l"):
+            inputs.append(f"-l{name}")
+        else:
+            ours = _linker_words(item)
+            (inputs if ours and set(ours) <= _BETWEEN else others).extend(ours)
+    dirs = tuple(Path(v) for i in found if (v := i.value("-L")))
+    return Line(tuple(inputs), dirs, tuple(others))
+
+
+def _linker_words(item: Item) -> list[str]:
+    """What one option of the compiler means to the linker."""
+    if item.flag.startswith("-Wl,"):
+        return item.flag.split(",")[1:]
+    if item.flag == "-Xlinker":
+        return list(item.words[1:])
+    if item.flag == "-rdynamic":
+        return ["--export-dynamic"]
+    if item.flag == "-s":
+        return ["-s"]
+    for option in ("-u", "-z", "-e"):
+        if item.flag == option:
+            return list(item.words)
+    return []
+
+
+def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) -> int:
+    from dataclasses import replace
+
+    from monobloc import driver
+
+    found = with_libraries(found)
+    for item in found:
+        if item.input and not Path(item.words[0]).exists():
+            raise LinkError(f"no such file or directory: `{item.words[0]}`")
+    ours = line(found)
+    o = options(among(found), found, mode, env)
+    keep_found = ("-z", "nostart-stop-gc")  # sections that code finds by `__start_NAME`
+    driver.link(ours.inputs, out, "exe", replace(o, link_args=(*keep_found, *ours.others)), libdirs=ours.libdirs)
+    return 0
+
+
+# -- everything else ------------------------------------------------------------------------------------
+def closed(found: Sequence[Item], mode: str, folder: Path, env: Mapping[str, str]) -> list[Item]:
+    """The line with all models as one native object, where the first of them stood."""
+    from dataclasses import replace
+
+    from monobloc import driver
+
+    found = with_libraries(found)
+    paths = among(found)
+    o = options(paths, found, mode, env)
+    users = tuple(Path(i.words[0]) for i in found if i.input and Path(i.words[0]).suffix in _OBJECTS
+                  and Path(i.words[0]) not in paths and Path(i.words[0]).is_file())
+    shared = bool(args.flags(found) & {"-shared", "--shared", "-Bshareable"})
+    made = folder / "models.o"
+    driver.link(paths, made, "object", o if shared or not users else replace(o, used_by=users))
+    out: list[Item] = []
+    placed = False
+    for item in found:
+        if not item.input or Path(item.words[0]) not in paths:
+            out.append(item)
+            continue
+        out += [] if placed else [Item((str(made),), True)]
+        placed = True
+        if _has_more(Path(item.words[0])):
+            out.append(item)  # its models are defined already, so that only its other members are drawn in
+    return out
+
+
+def _has_more(path: Path) -> bool:
+    data = ar.map_file(path)
+    return ar.is_archive(data) and not all(fat.is_monobloc(m.data) for m in ar.members(data, path))
