@@ -87,7 +87,7 @@ def link_modules(
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
-    k = "" if cache is None or user_inputs or o.dump or o.link_args else image_key(modules, emit, o, libs)
+    k = "" if cache is None or user_inputs or o.dump or o.link_args else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), removed=removed)
@@ -143,9 +143,12 @@ def _set_mode(out: Path, emit: Emit) -> None:
         out.chmod(0o755)
 
 
-def image_key(modules: Sequence[Module], emit: Emit, o: Options, libs: Sequence[str]) -> str:
-    """Everything that decides an image's bytes."""
+def image_key(
+    modules: Sequence[Module], emit: Emit, o: Options, libs: Sequence[str], objects: Sequence[Object] = ()
+) -> str:
+    """Everything that decides an image's bytes; `objects` where their own code is linked."""
     return key(
+        code=[[bytes(x.code), bytes(x.bitcode)] for x in objects],
         what="image", modules=[module_key(m) for m in modules], emit=emit, tool=toolchain.tool_version(),
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
         optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, profile=o.profile, libs=list(libs),
@@ -153,6 +156,7 @@ def image_key(modules: Sequence[Module], emit: Emit, o: Options, libs: Sequence[
     )
 
 
+@functools.cache
 def compiler_digest() -> str:
     """Our own sources decide the output too."""
     root = CSRC.parent

@@ -197,7 +197,8 @@ def _raw_feeds(k: int) -> bytes:
 
 
 def _from_library(path: Path, c: Cell, name: str, feeds: dict[str, np.ndarray], threads: int) -> bytes:
-    m = CompiledModel(path, c.order.index(name))
+    shown = sorted(c.order) if c.graph_lto else c.order  # an image lists its models by prefix
+    m = CompiledModel(path, list(shown).index(name))
     assert m.name == name
     m.set_threads(threads)
     out = m.run(feeds)
