@@ -66,8 +66,9 @@ def _link(kept: Sequence[tuple[str, Builder, Module]], folder: Path, o: Options,
         _link(kept[: len(kept) // 2], folder, o, found)
         _link(kept[len(kept) // 2 :], folder, o, found)
         return
-    for k, (label, b, _) in enumerate(kept):
-        found.bad += [f"{label} {b.seed}: {w}" for w in wrong(CompiledModel(out, k), b)]
+    made = {m.name: m for m in (CompiledModel(out, k) for k in range(len(kept)))}  # an image has an order of its own
+    for label, b, m in kept:
+        found.bad += [f"{label} {b.seed}: {w}" for w in wrong(made[m.title], b)]
         found.compared += len(b.outputs)
 
 

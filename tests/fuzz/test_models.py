@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from cases import built  # noqa: E402
 from compare import check  # noqa: E402
 from generators import FAMILIES, random_model  # noqa: E402
 
@@ -24,3 +25,9 @@ def test_random_models(family: str, tmp_path: Path) -> None:
     found = check(models, tmp_path, Options(target=resolve("host"), lto="none", threads=2, cache=tmp_path / "cache"))
     assert not found.bad, "\n".join(found.bad)
     assert found.compared > 0, "\n".join(found.refused)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_hard_models(threads: int, tmp_path: Path) -> None:
+    found = check(built(), tmp_path, Options(target=resolve("host"), lto="none", threads=threads, cache=tmp_path / "c"))
+    assert not found.bad + found.refused, "\n".join(found.bad + found.refused)
