@@ -519,7 +519,7 @@ def report(cases: Sequence[Case], results: Sequence[Result]) -> str:
     bound = sum(bool(r.bound) for r in results if r.status == PASS)
     given = {c.name: {k for feeds, _ in c.sets for k in feeds} for c in cases}
     folded = sum(given[r.name] <= set(r.bound) for r in results if r.status == PASS)
-    out += ["", f"In {bound} of the passing cases inputs are bound when the model is compiled, as the compiler asks for:",
+    out += ["", f"In {bound} of the passing cases inputs are bound when the model is compiled, as the compiler asks:",
             "values that decide a shape, an axis or a branch. Only inputs that are not bound are data to the compiled",
             f"code: {folded} of the passing cases have none (all bound, or a model without inputs), so that they are",
             "computed by the compiler, and say nothing of the code it makes.", ""]
