@@ -185,8 +185,11 @@ _HOT_RUNTIME = ("mem.", "pool_")
 
 
 def numeric_flags(o: Options) -> tuple[str, ...]:
-    """`strict`: no product is contracted with a sum, in kernels or in expressions."""
-    return ("-fwrapv", *(("-ffp-contract=off", "-DMB_STRICT") if o.numerics == "strict" else ()))
+    """The arena's bytes change their type from layer to layer, so types say nothing about aliasing.
+
+    `strict`: no product is contracted with a sum, in kernels or in expressions.
+    """
+    return ("-fwrapv", "-fno-strict-aliasing", *(("-ffp-contract=off", "-DMB_STRICT") if o.numerics == "strict" else ()))
 
 
 def object_runtime(o: Options) -> list[str]:
