@@ -423,8 +423,7 @@ def test_errors_name_both_values(op: str, inputs: list[Array], attrs: dict[str, 
     assert text in str(e.value) and "node" in str(e.value)
 
 
-def test_training_is_refused() -> None:
-    x, p = f32(1, 2, 4), [np.ones(2, np.float32)] * 4
-    model, _ = one_node("BatchNormalization", 15, [x, *p], {"training_mode": 1}, outputs=3)
-    with pytest.raises(MonoblocError, match="training mode is not supported"):
-        load_onnx(model)
+def test_training_mode_uses_the_statistics_of_the_batch() -> None:
+    x, p = f32(3, 2, 4), [np.float32([0.5, 2]), np.float32([1, -1]), np.float32([0, 1]), np.float32([1, 4])]
+    attrs = {"training_mode": 1, "momentum": 0.7}
+    agree(*one_node("BatchNormalization", 15, [x, *p], attrs, outputs=3), oracle=reference)
