@@ -22,8 +22,9 @@ CC_VALUED = frozenset(
 LD_VALUED = frozenset(
     "-o -l -L -T -e -m -z -u -h -I -y -R -b -A -F -f -c -O -Map --Map -soname --soname -rpath --rpath -rpath-link"
     " --rpath-link -dynamic-linker --dynamic-linker --entry --script --undefined --defsym -defsym --version-script"
-    " -version-script --dynamic-list -dynamic-list --output --library --library-path --wrap -wrap --sysroot --exclude-libs"
-    " --image-base -Ttext -Tdata -Tbss --section-start --export-dynamic-symbol --retain-symbols-file --trace-symbol"
+    " -version-script --dynamic-list -dynamic-list --output --library --library-path --wrap -wrap --sysroot"
+    " --exclude-libs"
+    " --exclude-libs --image-base -Ttext -Tdata -Tbss --section-start --export-dynamic-symbol --retain-symbols-file --trace-symbol"
     " --format -format --dependency-file --init -init --fini -fini -plugin --plugin -mllvm --mllvm --just-symbols"
     " -auxiliary --auxiliary -filter --filter --hash-style --default-script -plugin-opt --plugin-opt"
     .split()
@@ -129,7 +130,8 @@ def lto_mode(found: Iterable[Item], default: str = "thin") -> str:
 
 def is_lto(item: Item) -> bool:
     own = ("-fno-lto", "-flto", "-ffat-lto-objects", "-fno-fat-lto-objects", "-funified-lto", "-fno-unified-lto")
-    return item.flag in own or item.flag.startswith(("-flto=", "-flto-jobs=", "-flto-partition=", "-fuse-linker-plugin"))
+    families = ("-flto=", "-flto-jobs=", "-flto-partition=", "-fuse-linker-plugin")
+    return item.flag in own or item.flag.startswith(families)
 
 
 def level(found: Iterable[Item], default: int = 2) -> int:

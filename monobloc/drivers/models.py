@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from monobloc.drivers import args
 from monobloc.drivers.args import Item
 from monobloc.errors import LinkError
-from monobloc.object import ar, fat
+from monobloc.object import ar, elf, fat
 
 if TYPE_CHECKING:
     from monobloc.options import Options
@@ -44,7 +44,16 @@ def has_models(path: Path) -> bool:
     data = ar.map_file(path)
     if ar.is_archive(data):
         return any(fat.is_monobloc(m.data) for m in ar.members(data, path))
-    return fat.is_monobloc(data)
+    return fat.is_monobloc(data) and not joined(path)
+
+
+def joined(path: Path) -> bool:
+    """Whether `ld -r` put a model and other code into one file; then its native code is all there is to link."""
+    data = ar.map_file(path)
+    if not fat.is_monobloc(data):
+        return False
+    ours = ("mb_", *(f"{x.summary.get('prefix')}_" for x in fat.read(path)))
+    return any(s.defined and s.bind != elf.STB_LOCAL and not s.name.startswith(ours) for s in elf.symbols(data))
 
 
 def with_libraries(found: Sequence[Item]) -> list[Item]:
@@ -55,10 +64,12 @@ def with_libraries(found: Sequence[Item]) -> list[Item]:
 
 def _library(item: Item, folders: Sequence[Path]) -> Item:
     name = item.value("-l")
-    for folder in folders if name else ():
+    for folder in folders:
+        if not name:
+            break
         if (folder / f"lib{name}.so").exists():
             break
-        path = folder / (name[1:] if name.startswith(":") else f"lib{name}.a")  # type: ignore[union-attr]
+        path = folder / (name[1:] if name.startswith(":") else f"lib{name}.a")
         if path.is_file():
             return Item((str(path),), True) if has_models(path) else item
     return item
@@ -67,7 +78,9 @@ def _library(item: Item, folders: Sequence[Path]) -> Item:
 def direct(found: Sequence[Item]) -> bool:
     """Whether an ordinary executable is asked for."""
     flags = args.flags(found)
-    return not flags & _OTHER_SHAPES and not any(f.startswith(_OTHER_STARTS) for f in flags)
+    if flags & _OTHER_SHAPES or any(f.startswith(_OTHER_STARTS) for f in flags):
+        return False
+    return not any(i.input and Path(i.words[0]).is_file() and joined(Path(i.words[0])) for i in found)
 
 
 # -- the options of a link ------------------------------------------------------------------------------
@@ -105,6 +118,7 @@ class Line:
     inputs: tuple[Path | str, ...]
     libdirs: tuple[Path, ...]
     others: tuple[str, ...]
+    depfile: Path | None = None  # `--dependency-file`, which lld would fill with names of its scratch files
 
 
 def line(found: Sequence[Item]) -> Line:
@@ -119,7 +133,9 @@ def line(found: Sequence[Item]) -> Line:
             ours = _linker_words(item)
             (inputs if ours and set(ours) <= _BETWEEN else others).extend(ours)
     dirs = tuple(Path(v) for i in found if (v := i.value("-L")))
-    return Line(tuple(inputs), dirs, tuple(others))
+    depfiles = [Path(w.partition("=")[2]) for w in others if w.startswith("--dependency-file=")]
+    others = [w for w in others if not w.startswith("--dependency-file=")]
+    return Line(tuple(inputs), dirs, tuple(others), depfiles[-1] if depfiles else None)
 
 
 def _linker_words(item: Item) -> list[str]:
@@ -142,6 +158,7 @@ def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) ->
     from dataclasses import replace
 
     from monobloc import driver
+    from monobloc.report import depfile
 
     found = with_libraries(found)
     for item in found:
@@ -151,6 +168,7 @@ def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) ->
     o = options(among(found), found, mode, env)
     keep_found = ("-z", "nostart-stop-gc")  # sections that code finds by `__start_NAME`
     driver.link(ours.inputs, out, "exe", replace(o, link_args=(*keep_found, *ours.others)), libdirs=ours.libdirs)
+    depfile.write(ours.depfile, out, [i for i in ours.inputs if isinstance(i, Path)])
     return 0
 
 
