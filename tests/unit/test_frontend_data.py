@@ -260,7 +260,7 @@ def test_fuzzer_starts_from_good_models(tmp_path: Path) -> None:
 
 def test_mutated_models_give_errors_never_tracebacks(tmp_path: Path) -> None:
     models = small_models(tmp_path) + [p for p in SHARED.glob("*.onnx") if p.stat().st_size < 3e5]
-    command = [sys.executable, str(FUZZ), "6", *map(str, models), "--keep", str(tmp_path)]
+    command = [sys.executable, str(FUZZ), "30", *map(str, models), "--keep", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
