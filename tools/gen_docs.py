@@ -100,8 +100,8 @@ def passes_page() -> str:
     return "\n".join(out) + "\n"
 
 
-PASSES_INTRO = """The order in which a graph is rewritten, from `pipeline()` in `monobloc/passes/__init__.py`. After each pass the
-graph is verified. `--dump DIR` writes the graph after every pass that changed it."""
+PASSES_INTRO = """The order in which a graph is rewritten, from `pipeline()` in `monobloc/passes/__init__.py`.
+After each pass the graph is verified. `--dump DIR` writes the graph after every pass that changed it."""
 
 
 def pipeline_comments(source: str) -> Iterator[tuple[str, str]]:

@@ -139,11 +139,11 @@ def implementation(i: Interface) -> str:
 
 
 def _accessors(p: str, kind: str, port: Port) -> list[str]:
-    const = "const " if kind == "out" else ""
+    type_ = f"const {port.c}" if kind == "out" else port.c
     name = f"{p}_{kind}_{mangle(port.name)}"
     return [
-        f"MB_EXPORT {const}{port.c} *{name}_at(void *ram) {{ return ({const}{port.c} *)((char *)ram + {port.offset}); }}",
-        f"MB_EXPORT {const}{port.c} *{name}(void) {{ return {name}_at(arena); }}",
+        f"MB_EXPORT {type_} *{name}_at(void *ram) {{ return ({type_} *)((char *)ram + {port.offset}); }}",
+        f"MB_EXPORT {type_} *{name}(void) {{ return {name}_at(arena); }}",
     ]
 
 
@@ -189,7 +189,8 @@ def _info(i: Interface) -> list[str]:
             out.append(f"static const int64_t {kind}{k}_dims[] = {{{dims}}};")
             out.append(f"static void *{kind}{k}_at(void *ram) {{ return (char *)ram + {port.offset}; }}")
         rows = [
-            f"  {{{c_string(port.name)}, {_CODES[port.type.dtype]}, {port.type.rank}, {kind}{k}_dims, {port.bytes}u, {kind}{k}_at}},"
+            f"  {{{c_string(port.name)}, {_CODES[port.type.dtype]}, {port.type.rank}, {kind}{k}_dims, "
+            f"{port.bytes}u, {kind}{k}_at}},"
             for k, port in enumerate(ports)
         ]
         out += [f"static const struct mb_tensor_info {kind}s[] = {{", *(rows or ["  {0}"]), "};"]
@@ -203,7 +204,8 @@ def _info(i: Interface) -> list[str]:
         f"  .ram_size = {max(i.arena, 1)}u, .weights_bytes = {i.weights_bytes}u, .stack_bound = {i.stack_bound}u,",
         f"  .run = {p}_run, .run_at = {p}_run_at, .reset = {p}_reset, .reset_at = {p}_reset_at, .ram = own_ram,",
         f"  .set_threads = {p}_set_threads, .stop = {p}_stop, .strerror = {p}_strerror,",
-        f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = features, .max_threads = {i.threads},",
+        f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = features,",
+        f"  .max_threads = {i.threads},",
         "};",
     ]
     return out

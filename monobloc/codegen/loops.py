@@ -156,7 +156,7 @@ class _Nest:
                 k += 1
                 continue
             v = Var(a.name + b.name[1:], a.extent * b.extent)
-            self.e = rebuild(self.e, lambda x: self._merge_address(x, a, b, v))
+            self.e = rebuild(self.e, lambda x, a=a, b=b, v=v: self._merge_address(x, a, b, v))  # type: ignore[misc]
             self.store = _with_merged(self.store, a, b, v)
             self.order[k : k + 2] = [v]
             self.reductions = [x for x in walk(self.e) if isinstance(x, Reduce)]

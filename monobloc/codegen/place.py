@@ -121,7 +121,8 @@ def _part_storage(inner: Value, outer: Value, relative: Storage, base: Storage) 
     """A part's storage: `relative` says offset per axis of the outer value (concat) or is a whole view."""
     if relative.base == "whole":
         return Storage(base.base, inner.dtype, base.offset, relative.strides)
-    return Storage(base.base, inner.dtype, base.offset + relative.offset * base.strides[relative.strides[0]], base.strides)
+    offset = base.offset + relative.offset * base.strides[relative.strides[0]]
+    return Storage(base.base, inner.dtype, offset, base.strides)
 
 
 def _concat_parts(g: Graph, exported: set[Value], ctx: PassContext) -> dict[Value, tuple[Value, Storage]]:
@@ -271,11 +272,11 @@ def _inner(u: Node, v: Value) -> Value:
 
 def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
     c = parts(u)
+    if v not in (c.x, c.w):  # of the epilogue: what counts is its stride along the kernel's vectors
+        axis = (-1 if c.root.op == "MatMul" else 1 - c.out.type.rank) + v.type.rank
+        return axis < 0 or v.shape[axis] == 1 or s.strides[axis] == 1
     if c.root.op == "MatMul":
-        unit = v.type.rank - 1
-        return s.strides[unit] == 1 or v.shape[unit] == 1 if v in (c.x, c.w) else s.strides[-1] in (0, 1)
-    if v is not c.x:
-        return s.strides[1] == 1 or v.shape[1] == 1
+        return s.strides[-1] == 1 or v.shape[-1] == 1
     if family(c, ctx.target) == "nchw":
         return bool(c.node.attrs["scratch"])  # its copy takes any strides
     copies = c.root.attrs.get("group", 1) == 1 and bool(c.node.attrs["scratch"])

@@ -23,10 +23,9 @@ LD_VALUED = frozenset(
     "-o -l -L -T -e -m -z -u -h -I -y -R -b -A -F -f -c -O -Map --Map -soname --soname -rpath --rpath -rpath-link"
     " --rpath-link -dynamic-linker --dynamic-linker --entry --script --undefined --defsym -defsym --version-script"
     " -version-script --dynamic-list -dynamic-list --output --library --library-path --wrap -wrap --sysroot"
-    " --exclude-libs"
-    " --exclude-libs --image-base -Ttext -Tdata -Tbss --section-start --export-dynamic-symbol --retain-symbols-file --trace-symbol"
-    " --format -format --dependency-file --init -init --fini -fini -plugin --plugin -mllvm --mllvm --just-symbols"
-    " -auxiliary --auxiliary -filter --filter --hash-style --default-script -plugin-opt --plugin-opt"
+    " --exclude-libs --image-base -Ttext -Tdata -Tbss --section-start --export-dynamic-symbol --retain-symbols-file"
+    " --trace-symbol --format -format --dependency-file --init -init --fini -fini -plugin --plugin -mllvm --mllvm"
+    " --just-symbols -auxiliary --auxiliary -filter --filter --hash-style --default-script -plugin-opt --plugin-opt"
     .split()
 )
 SOURCES = frozenset(".c .i .cc .cp .cpp .cxx .c++ .C .CPP .ii .S .s .sx .m .mm .ll .bc .cppm".split())
@@ -104,7 +103,7 @@ def flags(found: Iterable[Item]) -> set[str]:
 
 
 def output(found: Iterable[Item], default: str) -> Path:
-    named = [v for i in found if (v := i.value("-o")) and (i.flag == "-o" or not i.flag.startswith("-obj"))]
+    named = [v for i in found if (v := i.value("-o"))]
     return Path(named[-1] if named else default)
 
 

@@ -87,7 +87,8 @@ def link_modules(
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
-    k = "" if cache is None or user_inputs or o.dump or o.link_args else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
+    unknown = cache is None or user_inputs or o.dump or o.link_args
+    k = "" if unknown else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), removed=removed)
@@ -95,7 +96,9 @@ def link_modules(
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         prefixes = tuple(m.prefix for m in modules)
-        made, bounds = _link(objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs)
+        made, bounds = _link(
+            objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs
+        )
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
@@ -198,7 +201,8 @@ def check_budgets(programs: Sequence[Lowered], o: Options) -> None:
 
 # -- the link itself ----------------------------------------------------------------------------------
 def _link(
-    objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered], folder: Path, out: Path, emit: Emit, o: Options,
+    objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered], folder: Path,
+    out: Path, emit: Emit, o: Options,
     cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
 ) -> tuple[Path, dict[str, int]]:
     """The image, and the stack bound of each model's run."""
@@ -284,7 +288,8 @@ def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Pa
         write_atomic(out[-1], [obj.bitcode])
         out.append(folder / f"object{k}.weights.o")
         write_atomic(out[-1], fat.weights_object(obj.weights, o.target.elf_machine, o.large_over))
-    return [x for p in out for x in (("--whole-archive", p, "--no-whole-archive") if str(p).endswith(".bc.a") else (p,))]  # type: ignore[misc]
+    whole = ("--whole-archive", "--no-whole-archive")
+    return [x for p in out for x in ((whole[0], p, whole[1]) if str(p).endswith(".bc.a") else (p,))]  # type: ignore[misc]
 
 
 def _check_machine(obj: Object, o: Options) -> None:

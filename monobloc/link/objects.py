@@ -189,7 +189,8 @@ def numeric_flags(o: Options) -> tuple[str, ...]:
 
     `strict`: no product is contracted with a sum, in kernels or in expressions.
     """
-    return ("-fwrapv", "-fno-strict-aliasing", *(("-ffp-contract=off", "-DMB_STRICT") if o.numerics == "strict" else ()))
+    strict = ("-ffp-contract=off", "-DMB_STRICT") if o.numerics == "strict" else ()
+    return ("-fwrapv", "-fno-strict-aliasing", *strict)
 
 
 def object_runtime(o: Options) -> list[str]:
@@ -248,7 +249,8 @@ def _restore_logical(g: Graph, name: str) -> None:
         stored, v, key = node.inputs[0], node.outputs[0], str(node.attrs["key"])
         if stored is None or stored.const is None:
             raise LinkError(f"{name}: damaged graph: `{v.name}` is no permutation of a weight")
-        const = Const(key=key, load=_transposed(stored.const, tuple(node.attrs["perm"]), key, f"{name}: weight `{key}`"))
+        load = _transposed(stored.const, tuple(node.attrs["perm"]), key, f"{name}: weight `{key}`")
+        const = Const(key=key, load=load)
         g.replace(v, g.const_value(v.name.removesuffix(LOGICAL), v.type, const))
         g.remove(node)
 

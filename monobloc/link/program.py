@@ -67,12 +67,12 @@ def _merge_parts(parts: Sequence[Module]) -> Module:
     for m in ordered:
         _append(g, m, env)
     outputs = {name: env[v] for m in ordered for name, v in m.part.model_outputs}  # type: ignore[union-attr]
-    for n in first.part.all_inputs:  # type: ignore[union-attr]
+    for n in first.part.all_inputs:
         if n not in env:
             raise LinkError(f"no part of `{first.title}` has its input `{n}`")
     inputs = {v.name: v for v in g.inputs}
-    g.inputs = [inputs[n] for n in first.part.all_inputs]  # type: ignore[union-attr]
-    g.outputs = [(n, outputs[n]) for n in first.part.all_outputs]  # type: ignore[union-attr]
+    g.inputs = [inputs[n] for n in first.part.all_inputs]
+    g.outputs = [(n, outputs[n]) for n in first.part.all_outputs]
     return Module(g, first.prefix, first.title, first.origin)
 
 
@@ -117,7 +117,8 @@ def parse_connections(texts: Sequence[str]) -> list[tuple[str, str]]:
     for text in texts:
         left, eq, right = text.partition("=")
         if not eq or "." not in left or "." not in right:
-            raise LinkError(f"`--connect {text}` connects nothing", hints=["write `--connect head.x=backbone.features`"])
+            hint = "write `--connect head.x=backbone.features`"
+            raise LinkError(f"`--connect {text}` connects nothing", hints=[hint])
         out.append((left, right))
     return out
 
@@ -139,7 +140,8 @@ def connect_models(modules: Sequence[Module], connect: Sequence[tuple[str, str]]
         feeds[v] = (source, x, right)
         joined |= {m: None, source: None}
     order = _order(list(joined), feeds)
-    g, local = Graph(name), {}
+    g = Graph(name)
+    local: dict[Value, Value] = {}
     for m in order:
         local.update(_add_model(g, m, feeds, local))
     used = {right for _, right in connect}

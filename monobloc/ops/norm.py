@@ -107,7 +107,7 @@ class BatchNormalization(OpDef):
         return [*y, *moved]
 
     def _as(self, b: Any, v: Value, d: DType) -> Value:
-        return v if v.dtype is d else b.one("Cast", v, to=d)  # type: ignore[no-any-return]
+        return v if v.dtype is d else b.one("Cast", v, to=d)
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         x = ins[0]

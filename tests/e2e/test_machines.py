@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import programs
 import pytest
-from cells import NAMES, OUTPUTS, Bench, Cell, as_arrays, call
+from cells import NAMES, OUTPUTS, Bench, Cell, call
 
 from monobloc import driver
 from monobloc.errors import LinkError

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from monobloc.driver import compile_parts, compile_to_object, import_model, link, module_of
 from monobloc.driver import build as build_image
+from monobloc.driver import compile_parts, compile_to_object, import_model, link, module_of
 from monobloc.errors import LinkError, ModelError
 from monobloc.link.program import parse_connections
 from monobloc.loader import CompiledModel

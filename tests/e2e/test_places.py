@@ -15,7 +15,8 @@ from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
 HARD = [
-    "100%", "a%s%%d", "sp ace", "it's", 'q"uote', "dollar $HOME `x`", "semi;colon&", "comma,a=b", "é∑😀", "new\nline", "-o",
+    "100%", "a%s%%d", "sp ace", "it's", 'q"uote', "dollar $HOME `x`", "semi;colon&", "comma,a=b", "é∑😀", "new\nline",
+    "-o",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Trained models from the zoo beside the repository: the recorded answers of onnxruntime, every mode, every thread count."""
+"""Trained models from the zoo beside the repository: the recorded answers of onnxruntime, in every mode."""
 
 from __future__ import annotations
 
