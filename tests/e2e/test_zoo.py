@@ -1,4 +1,4 @@
-"""Trained models from the zoo beside the repository: the recorded answers of onnxruntime, in every mode."""
+"""Trained models from the zoo beside the repository: every mode, every thread count, against recorded answers."""
 
 from __future__ import annotations
 
