@@ -7,14 +7,15 @@ as one closed object in their place, and the rest of the line stays as it is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monobloc.drivers import args
 from monobloc.drivers.args import Item
-from monobloc.errors import LinkError
+from monobloc.errors import LinkError, ToolchainError
 from monobloc.object import ar, elf, fat
 
 if TYPE_CHECKING:
@@ -155,8 +156,6 @@ def _linker_words(item: Item) -> list[str]:
 
 
 def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) -> int:
-    from dataclasses import replace
-
     from monobloc import driver
     from monobloc.report import depfile
 
@@ -167,7 +166,14 @@ def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) ->
     ours = line(found)
     o = options(among(found), found, mode, env)
     keep_found = ("-z", "nostart-stop-gc")  # sections that code finds by `__start_NAME`
-    driver.link(ours.inputs, out, "exe", replace(o, link_args=(*keep_found, *ours.others)), libdirs=ours.libdirs)
+    o = replace(o, link_args=(*keep_found, *ours.others))
+    try:
+        driver.link(ours.inputs, out, "exe", o, libdirs=ours.libdirs)
+    except ToolchainError as e:
+        if "-v" in args.flags(found) or "ld.lld: " not in e.output:
+            raise
+        sys.stderr.write(f"{e.output.rstrip()}\nerror: the link failed (-v shows the linker's command)\n")
+        return 1
     depfile.write(ours.depfile, out, [i for i in ours.inputs if isinstance(i, Path)])
     return 0
 
@@ -175,8 +181,6 @@ def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) ->
 # -- everything else ------------------------------------------------------------------------------------
 def closed(found: Sequence[Item], mode: str, folder: Path, env: Mapping[str, str]) -> list[Item]:
     """The line with all models as one native object, where the first of them stood."""
-    from dataclasses import replace
-
     from monobloc import driver
 
     found = with_libraries(found)
