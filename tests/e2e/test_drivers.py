@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from monobloc.drivers import args
 from monobloc.errors import LinkError
@@ -162,6 +165,27 @@ def test_what_nobody_uses_is_gone(digits: Path) -> None:
     tool("cc", "app.o", "dsp.o", "digits.o", "-g", "-o", "app", cwd=digits)
     found = names(digits / "app")
     assert "dsp_rms" not in found and "main" in found
+
+
+@pytest.mark.parametrize("shape", [[], ["-no-pie"]], ids=["direct", "closed"])
+def test_outputs_nobody_reads_are_gone(shape: list[str], tmp_path: Path) -> None:
+    """A head of 1 MB and one of a few bytes; the program reads the small one, then both."""
+    w = np.random.default_rng(1).standard_normal((256, 1024)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["large"]), helper.make_node("Relu", ["x"], ["small"])]
+    outs = [helper.make_tensor_value_info(n, 1, [1, k]) for n, k in (("large", 1024), ("small", 256))]
+    ins = [helper.make_tensor_value_info("x", 1, [1, 256])]
+    graph = helper.make_graph(nodes, "heads", ins, outs, [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "heads.onnx")
+    run(*MONOBLOC.split(), "compile", "heads.onnx", "-o", "heads.o", cwd=tmp_path)
+    body = '#include "heads.h"\nint main(void) {{ heads_run(); return (int)({}); }}\n'
+    (tmp_path / "one.c").write_text(body.format("heads_out_small()[0]"))
+    (tmp_path / "both.c").write_text(body.format("heads_out_small()[0] + heads_out_large()[0]"))
+    for name in ("one", "both"):
+        tool("cc", *shape, "-O2", f"{name}.c", "heads.o", "-o", name, cwd=tmp_path)
+        run(f"./{name}", cwd=tmp_path)
+    one, both = ((tmp_path / n).stat().st_size for n in ("one", "both"))
+    assert both - one >= w.nbytes, (one, both)
 
 
 def test_a_shared_library_keeps_its_interface(digits: Path) -> None:
