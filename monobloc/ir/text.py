@@ -171,7 +171,10 @@ class _Parser:
     def type(self) -> TensorType:
         if self.kind != "type":
             self.fail("expected a type")
-        return parse_type(self.step())
+        try:
+            return parse_type(self.step())
+        except ValueError as e:
+            return self.fail(str(e))  # type: ignore[no-any-return]
 
     def graph(self) -> Graph:
         self.take("graph")

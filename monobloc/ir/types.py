@@ -8,6 +8,7 @@ call NHWC. Ops never see the layout: it only changes how an index becomes an add
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -146,13 +147,19 @@ class TensorType:
         return f"{self.dtype.value}[{dims}]{order}"
 
 
+_LIST = r"(?:\d+(?:,\d+)*)?"
+_TYPE = re.compile(rf"(\w+)\[({_LIST})\](?:\{{({_LIST})\}})?", re.ASCII)
+
+
 def parse_type(text: str) -> TensorType:
     """Inverse of str(TensorType); ValueError on anything else."""
-    head, _, rest = text.partition("[")
-    dims, _, tail = rest.partition("]")
-    shape = tuple(int(d) for d in dims.split(",")) if dims else ()
-    layout = tuple(int(d) for d in tail.strip("{}").split(",")) if tail else None
-    return TensorType(DType(head), shape, layout)
+    m = _TYPE.fullmatch(text)
+    if m is None:
+        raise ValueError(f"{text!r} is no tensor type")
+    shape, layout = (tuple(map(int, x.split(","))) if x else () for x in (m[2], m[3]))
+    if m[3] is not None and sorted(layout) != list(range(len(shape))):
+        raise ValueError(f"{text!r}: the layout is no order of its axes")
+    return TensorType(DType(m[1]), shape, layout if m[3] is not None else None)
 
 
 def is_dense_view(a: TensorType, b: TensorType) -> bool:

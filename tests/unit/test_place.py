@@ -67,7 +67,8 @@ def test_buffers_alive_at_once_do_not_meet() -> None:
     rng = np.random.default_rng(2)
     y = x
     for _ in range(4):
-        y = b.one("Add", conv(b, b.one("Relu", conv(b, y, rng.standard_normal((8, 8, 3, 3)))), np.ones((8, 8, 1, 1))), y)
+        inner = b.one("Relu", conv(b, y, rng.standard_normal((8, 8, 3, 3))))
+        y = b.one("Add", conv(b, inner, np.ones((8, 8, 1, 1))), y)
     p = lowered(g, y=y).placement
     spans = [(at, at + v.type.bytes, first, last, v.name) for v, at, first, last in p.buffers]
     for i, (a0, a1, f0, l0, n0) in enumerate(spans):
