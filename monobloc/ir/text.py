@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def parse_graph(text: str, weights: ConstSource | None = None) -> Graph:
         g = p.graph()
         p.end()
     except (ValueError, TypeError, OverflowError, RecursionError) as e:  # numbers, strings and types that are none
-        return p.fail(f"{e}")  # type: ignore[no-any-return]
+        return p.fail(f"{e}")
     return g
 
 
@@ -138,7 +138,7 @@ class _Parser:
             self.kind, self.tok, self.at = str(m.lastgroup), m.group(m.lastgroup or 0), m.end()
         return old
 
-    def fail(self, what: str) -> Any:
+    def fail(self, what: str) -> NoReturn:
         line = self.text.count("\n", 0, self.at) + 1
         raise ModelError(f".mb text line {line}: {what} at {self.tok!r}")
 
@@ -172,9 +172,11 @@ class _Parser:
         if self.kind != "type":
             self.fail("expected a type")
         try:
-            return parse_type(self.step())
+            t = parse_type(self.tok)
         except ValueError as e:
-            return self.fail(str(e))  # type: ignore[no-any-return]
+            self.fail(str(e))
+        self.step()
+        return t
 
     def graph(self) -> Graph:
         self.take("graph")

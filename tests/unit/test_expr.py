@@ -31,16 +31,16 @@ from monobloc.ir.expr import (
 )
 from monobloc.ir.types import DType
 
-I, J, K = Var("i", 4), Var("j", 6), Var("k", 5)
+A, B, C = Var("i", 4), Var("j", 6), Var("k", 5)
 Plain = Callable[[int, int, int], int]  # the same arithmetic in Python, not simplified
 POINTS = [(i, j, k) for i in range(4) for j in range(6) for k in range(5)]
 
 
 def leaf() -> st.SearchStrategy[tuple[Expr, Plain]]:
     return st.one_of(
-        st.just((I, lambda i, j, k: i)),
-        st.just((J, lambda i, j, k: j)),
-        st.just((K, lambda i, j, k: k)),
+        st.just((A, lambda i, j, k: i)),
+        st.just((B, lambda i, j, k: j)),
+        st.just((C, lambda i, j, k: k)),
         st.integers(-7, 7).map(lambda n: (idx(n), lambda i, j, k: n)),
     )
 
@@ -88,7 +88,7 @@ def test_simplified_means_the_same(made: tuple[Expr, Plain]) -> None:
     low, high = bounds(e)
     for i, j, k in POINTS:
         want = plain(i, j, k)
-        assert evaluate(e, {I: i, J: j, K: k}) == want
+        assert evaluate(e, {A: i, B: j, C: k}) == want
         assert low <= want <= high, f"{want} outside of {low}..{high}"
 
 
@@ -98,28 +98,29 @@ def test_substitution_means_the_same(made: tuple[Expr, Plain], put: tuple[Expr, 
     """An index replaced by an expression that stays within its range."""
     e, plain = made
     inner, f = put[0] % 4, lambda i, j, k: put[1](i, j, k) % 4
-    new = substitute(e, {I: inner})
+    new = substitute(e, {A: inner})
     for i, j, k in POINTS[::7]:
-        assert evaluate(new, {I: i, J: j, K: k}) == plain(f(i, j, k), j, k)
+        assert evaluate(new, {A: i, B: j, C: k}) == plain(f(i, j, k), j, k)
 
 
 def test_index_arithmetic_melts() -> None:
     """Flattened and taken apart again: the indices themselves."""
-    flat = (I * 6 + J) * 5 + K
-    assert flat // 30 == I and flat // 5 % 6 == J and flat % 5 == K
-    assert flat // 5 == I * 6 + J
-    assert (I * 6 + J) % 6 == J and I % 4 == I and J // 6 == Num(0, I64)
-    assert (I * 4 + 2) // 2 == I * 2 + 1
-    assert I - I == Num(0, I64) and linear(I * 3 - I * 3 + 7) == ({}, 7)
+    flat = (A * 6 + B) * 5 + C
+    assert flat // 30 == A and flat // 5 % 6 == B and flat % 5 == C
+    assert flat // 5 == A * 6 + B
+    zero = Num(0, I64)
+    assert (A * 6 + B) % 6 == B and A % 4 == A and zero == B // 6
+    assert (A * 4 + 2) // 2 == A * 2 + 1
+    assert zero == A - A and linear(A * 3 - A * 3 + 7) == ({}, 7)
 
 
 def test_comparisons_are_decided_by_ranges() -> None:
-    assert I.lt(4) == Num(True, BOOL) and I.ge(4) == Num(False, BOOL) and J.le(-1) == Num(False, BOOL)
-    assert isinstance(I.lt(3), Op)
-    assert all_of([I.lt(4), J.lt(6)]) == Num(True, BOOL)
-    assert all_of([I.lt(4), J.lt(3)]) == J.lt(3)
+    assert A.lt(4) == Num(True, BOOL) and A.ge(4) == Num(False, BOOL) and B.le(-1) == Num(False, BOOL)
+    assert isinstance(A.lt(3), Op)
+    assert all_of([A.lt(4), B.lt(6)]) == Num(True, BOOL)
+    assert all_of([A.lt(4), B.lt(3)]) == B.lt(3)
     assert compare("eq", idx(2), idx(2)) == Num(True, BOOL)
-    assert select(I.lt(4), J, K) is J
+    assert select(A.lt(4), B, C) is B
 
 
 def test_literals_are_told_apart() -> None:
@@ -136,5 +137,5 @@ def test_folds_have_no_loops_of_one_turn(extents: tuple[int, ...]) -> None:
 
 
 def test_free_variables_of_a_fold_are_those_outside() -> None:
-    e = reduce("max", (7,), lambda r: Load("x", (I, r), DType.F32), guard=lambda r: (r + J).lt(9))
-    assert free_vars(e) == {I, J}
+    e = reduce("max", (7,), lambda r: Load("x", (A, r), DType.F32), guard=lambda r: (r + B).lt(9))
+    assert free_vars(e) == {A, B}

@@ -31,7 +31,8 @@ def read_back(g: Graph) -> Graph:
     return again
 
 
-NAMES = ["x", "a.b", "a_b", "a/b:0", "", "%x", 'qu"ote', "back\\slash", "new\nline", "é∑😀", "in", "_", "x" * 5000, "\u2028"]
+NAMES = ["x", "a.b", "a_b", "a/b:0", "", "%x", 'qu"ote', "back\\slash", "new\nline", "é∑😀", "in", "_", "x" * 5000,
+         "\u2028"]  # fmt: skip
 
 
 def test_any_name() -> None:
