@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from monobloc.drivers import args
 from monobloc.drivers.args import Item
 from monobloc.errors import LinkError, ToolchainError
-from monobloc.object import ar, elf, fat
+from monobloc.object import ar, fat
 
 if TYPE_CHECKING:
     from monobloc.options import Options
@@ -50,11 +50,7 @@ def has_models(path: Path) -> bool:
 
 def joined(path: Path) -> bool:
     """Whether `ld -r` put a model and other code into one file; then its native code is all there is to link."""
-    data = ar.map_file(path)
-    if not fat.is_monobloc(data):
-        return False
-    ours = ("mb_", *(f"{x.summary.get('prefix')}_" for x in fat.read(path)))
-    return any(s.defined and s.bind != elf.STB_LOCAL and not s.name.startswith(ours) for s in elf.symbols(data))
+    return fat.is_monobloc(ar.map_file(path)) and bool(fat.other_symbols(fat.read(path)))
 
 
 def with_libraries(found: Sequence[Item]) -> list[Item]:

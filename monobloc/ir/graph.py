@@ -220,10 +220,10 @@ class Graph:
             self._names.discard("n:" + node.name)
             self._names.difference_update(v.name for v in node.outputs)
 
-    def rename_node(self, node: Node, name: str) -> None:
-        """Give a node the name of one it replaced."""
-        self._names.discard("n:" + node.name)
-        node.name = self.unique("n:" + name)[2:]
+    def reserve(self, node: Node) -> None:
+        """Take released names back: the node stays after all."""
+        self._names.add("n:" + node.name)
+        self._names.update(v.name for v in node.outputs)
 
     def sort(self) -> None:
         """Restore definition before use, keeping the present order where it can (stable)."""

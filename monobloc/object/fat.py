@@ -104,6 +104,17 @@ def _size(w: Weight) -> int:
     return memoryview(w.data).nbytes
 
 
+def other_symbols(objects: Sequence[Object]) -> list[str]:
+    """Global symbols in these objects' files that no model defines: code that `ld -r` joined with them."""
+    out: list[str] = []
+    files = {id(x.code): x.code for x in objects}
+    for key, code in files.items():
+        prefixes = tuple(f"{x.summary.get('prefix')}_" for x in objects if id(x.code) == key)
+        out += [s.name for s in elf.symbols(code)
+                if s.defined and s.bind != elf.STB_LOCAL and not s.name.startswith(("mb_", *prefixes))]
+    return out
+
+
 # -- reading ---------------------------------------------------------------------------------------
 
 

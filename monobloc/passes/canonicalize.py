@@ -34,7 +34,7 @@ def split_bias(n: Node, b: Builder) -> Sequence[Value] | None:
     if len(n.inputs) < 3 or n.inputs[2] is None:
         return None
     y = b.emit(n.op, n.inputs[:2], n.attrs)[0]
-    return [b.one("Add", y, _channels(b, n.inputs[2], y.type.rank))]
+    return b.emit("Add", [y, _channels(b, n.inputs[2], y.type.rank)], name=f"{n.name}.bias")
 
 
 def lower_gemm(n: Node, b: Builder) -> Sequence[Value] | None:
@@ -53,7 +53,7 @@ def lower_gemm(n: Node, b: Builder) -> Sequence[Value] | None:
         return [y]
     if beta != 1:
         c = b.one("Mul", c, b.const(beta, c.dtype))
-    return [b.one("Add", y, c)]
+    return b.emit("Add", [y, c], name=f"{n.name}.bias")
 
 
 def lower_batch_norm(n: Node, b: Builder) -> Sequence[Value] | None:

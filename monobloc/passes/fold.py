@@ -90,7 +90,9 @@ def scale_weights(n: Node, b: Builder) -> Sequence[Value] | None:
         return None
     old = y.inputs[1]
     assert old is not None
-    return [b.one(y.op, y.inputs[0], b.const(w, name=old.name), **y.attrs)]
+    b.graph.release([y])  # it is dead after this, and its replacement is called like it
+    b.locs = tuple(dict.fromkeys([*y.locs, *n.locs]))
+    return b.emit(y.op, [y.inputs[0], b.const(w, name=old.name)], y.attrs, name=y.name)
 
 
 def distribute(n: Node, b: Builder) -> Sequence[Value] | None:

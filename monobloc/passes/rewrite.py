@@ -33,16 +33,14 @@ def _sweep(g: Graph, rules: Mapping[str, Sequence[Rule]], ctx: PassContext, by: 
         if not any(v.users or v in exported for v in node.outputs):
             continue  # dead already
         for rule in rules.get(node.op, ()):
-            b = Builder(g, before=node, locs=node.locs, name=node.name)
-            new = rule(node, b)
+            g.release([node])  # the first node that a rule makes takes over the name
+            new = rule(node, Builder(g, before=node, locs=node.locs, name=node.name))
             if new is None:
+                g.reserve(node)
                 continue
             ctx.reason(node, by, (rule.__doc__ or rule.__name__).strip().splitlines()[0])
             for old, v in zip(node.outputs, new, strict=True):
                 g.replace(old, v)
-            if new[0].producer is not None and new[0].producer.name.startswith(node.name + "."):
-                g.release([node])
-                g.rename_node(new[0].producer, node.name)
             exported = g.output_values
             changed = True
             break

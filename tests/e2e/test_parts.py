@@ -11,10 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from monobloc.driver import build as build_image
-from monobloc.driver import compile_parts, compile_to_object, import_model, link, module_of
+from monobloc.driver import compile_parts, compile_source, compile_to_object, import_model, link, module_of
 from monobloc.errors import LinkError, ModelError
 from monobloc.link.program import parse_connections
 from monobloc.loader import CompiledModel
+from monobloc.object import toolchain
 from monobloc.options import Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,3 +150,16 @@ def test_from_starts_inside_the_graph(cache: Path, tmp_path: Path) -> None:
 def test_from_an_unknown_tensor_is_an_error(cache: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="`--from nothing`"):
         build_image([MNIST], tmp_path / "x.so", "shared", replace(_options(cache), start_from=("nothing",)))
+
+
+# -- code that was joined with a model -------------------------------------------------------------------
+def test_code_joined_with_a_model_is_never_dropped(cache: Path, tmp_path: Path) -> None:
+    """`ld -r model.o app.o`: recompiling the graph would lose the application, so that is refused."""
+    o = _options(cache)
+    compile_to_object(MNIST, tmp_path / "mnist8.o", o)
+    (tmp_path / "app.c").write_text("int app(void) { return 3; }\n")
+    compile_source(tmp_path / "app.c", tmp_path / "app.o", o)
+    joined = toolchain.relocatable([tmp_path / "mnist8.o", tmp_path / "app.o"], tmp_path / "both.o", o.target)
+    with pytest.raises(LinkError, match=r"(?s)other code in one file.*`app`"):
+        link([joined], tmp_path / "x", "exe", o)
+    link([joined], tmp_path / "x", "exe", replace(o, graph_lto=False))

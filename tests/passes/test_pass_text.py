@@ -1,7 +1,7 @@
 """Passes as text: a graph before, the same graph after, one idea per file.
 
 A file `NAME.mb` holds `passes: canonicalize, fold`, a graph, a line of dashes, and what these passes make
-of it. `python tests/passes/test_text.py --update` writes the lower halves anew; read the difference.
+of it. `python tests/passes/test_pass_text.py --update` writes the lower halves anew; read the difference.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ def update() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--update"]:
-        sys.exit("usage: python tests/passes/test_text.py --update")
+        sys.exit("usage: python tests/passes/test_pass_text.py --update")
     update()
