@@ -167,7 +167,7 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
     if o.graph_lto and (others := fat.other_symbols(given.objects)):
         raise LinkError(f"an object holds a model and other code in one file, as `ld -r` joins them: `{others[0]}`",
-                        hints=["give the linker the files that were joined, or pass `--graph-lto off` to link them as they are"])
+                        hints=["link the files that were joined, or pass `--graph-lto off` to link them as they are"])
     return link_modules(given.modules, out, emit, o, open_cache(o), given.user, progress, libs, libdirs, given.objects)
 
 
