@@ -71,7 +71,7 @@ class Elementwise(OpDef):
 
 
 # -- unary ------------------------------------------------------------------------------------------
-def _np_erf(x: Array) -> Array:
+def np_erf(x: Array) -> Array:
     import math
 
     return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
@@ -106,7 +106,7 @@ _UNARY: dict[str, tuple[Callable[[Array], Array], str]] = {
     "Asinh": (_in_f64(np.arcsinh), "asinh"),
     "Acosh": (_in_f64(np.arccosh), "acosh"),
     "Atanh": (_in_f64(np.arctanh), "atanh"),
-    "Erf": (_np_erf, "erf"),
+    "Erf": (np_erf, "erf"),
     "Sigmoid": (_in_f64(lambda x: 1 / (1 + np.exp(-x))), "sigmoid"),
     "Softplus": (_in_f64(lambda x: np.logaddexp(x, 0)), "softplus"),
     "Softsign": (_in_f64(lambda x: x / (1 + np.abs(x))), "softsign"),
@@ -432,180 +432,6 @@ class Where(Elementwise):
         c = rng.random((3, 1, 5)) > 0.5
         x = rng.standard_normal((4, 1)).astype(np.float32)
         yield Case((c, x, rng.standard_normal((5,)).astype(np.float32)), {})
-
-
-class PRelu(Elementwise):
-    """x where x >= 0, slope * x elsewhere"""
-
-    name = "PRelu"
-    oldest = 6
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, slope = n.inputs
-        if n.opset < 7 and slope.type.rank == 1 and x.type.rank > 1:
-            slope = b.one("Reshape", slope, shape=[slope.shape[0]] + [1] * (x.type.rank - 2))
-        return b.emit("PRelu", [x, slope])
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x, s = xs
-        return np.asarray(np.where(x < 0, x * s, x))  # type: ignore[operator]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x, s = xs
-        return select(x.lt(0), call("mul", x, s), x)
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case((rng.standard_normal((2, 3, 4)).astype(np.float32), np.array([[0.1], [0.2], [0.3]], np.float32)), {})
-
-
-class Parametric(Elementwise):
-    """Activations of one input with float attributes and their defaults."""
-
-    defaults: ClassVar[dict[str, float]] = {}
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        attrs = {k: float(n.attrs.get(k, v)) for k, v in self.defaults.items()}
-        return b.emit(self.name, n.inputs[:1], attrs)
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        x = rng.standard_normal((5, 33)).astype(np.float32) * 3
-        yield Case((x,), dict(self.defaults))
-        x[0, :4] = np.nan, np.inf, -np.inf, -0.0
-        yield Case((x,), {k: v * 0.7 for k, v in self.defaults.items()}, "other")
-
-
-class LeakyRelu(Parametric):
-    name = "LeakyRelu"
-    defaults = {"alpha": 0.01}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x = xs[0]
-        return np.where(x < 0, x * x.dtype.type(attrs["alpha"]), x)  # type: ignore
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x = xs[0]
-        return select(x.lt(0), x * attrs["alpha"], x)
-
-
-class Elu(Parametric):
-    name = "Elu"
-    defaults = {"alpha": 1.0}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x = xs[0].astype(np.float64)  # type: ignore[union-attr]
-        return np.where(x < 0, attrs["alpha"] * np.expm1(x), x).astype(xs[0].dtype)  # type: ignore
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x = xs[0]
-        return select(x.lt(0), call("expm1", x) * attrs["alpha"], x)
-
-
-class Celu(Parametric):
-    name = "Celu"
-    defaults = {"alpha": 1.0}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x = xs[0].astype(np.float64)  # type: ignore[union-attr]
-        a = attrs["alpha"]
-        return np.where(x < 0, a * np.expm1(x / a), x).astype(xs[0].dtype)  # type: ignore
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x, a = xs[0], attrs["alpha"]
-        return select(x.lt(0), call("expm1", call("div", x, lift(a, x.dtype))) * a, x)
-
-
-class Selu(Parametric):
-    name = "Selu"
-    defaults = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x = xs[0].astype(np.float64)  # type: ignore[union-attr]
-        y = attrs["gamma"] * np.where(x <= 0, attrs["alpha"] * np.expm1(x), x)
-        return y.astype(xs[0].dtype)  # type: ignore[union-attr]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x = xs[0]
-        neg = call("expm1", x) * attrs["alpha"]
-        return select(x.le(0), neg, x) * attrs["gamma"]
-
-
-class HardSigmoid(Parametric):
-    name = "HardSigmoid"
-    defaults = {"alpha": 0.2, "beta": 0.5}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        t = xs[0].dtype.type  # type: ignore[union-attr]
-        return np.clip(xs[0] * t(attrs["alpha"]) + t(attrs["beta"]), 0, 1).astype(t)
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x = xs[0]
-        y = x * attrs["alpha"] + attrs["beta"]
-        return call("min", call("max", y, lift(0, x.dtype)), lift(1, x.dtype))
-
-
-class HardSwish(Parametric):
-    """x * max(0, min(1, x / 6 + 0.5))"""
-
-    name = "HardSwish"
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        t = xs[0].dtype.type  # type: ignore[union-attr]
-        return (xs[0] * np.clip(xs[0] * t(1 / 6) + t(0.5), 0, 1)).astype(t)
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x = xs[0]
-        gate = call("min", call("max", x * (1 / 6) + 0.5, lift(0, x.dtype)), lift(1, x.dtype))
-        return call("mul", x, gate)
-
-
-class ThresholdedRelu(Parametric):
-    name = "ThresholdedRelu"
-    defaults = {"alpha": 1.0}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x = xs[0]
-        return np.where(x > x.dtype.type(attrs["alpha"]), x, x.dtype.type(0))  # type: ignore
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x = xs[0]
-        return select(x.gt(attrs["alpha"]), x, lift(0, x.dtype))
-
-
-class Shrink(Parametric):
-    name = "Shrink"
-    defaults = {"lambd": 0.5, "bias": 0.0}
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x, lam, bias = xs[0], attrs["lambd"], attrs["bias"]
-        y = np.where(x < -lam, x + x.dtype.type(bias), np.where(x > lam, x - x.dtype.type(bias), 0))  # type: ignore
-        return y.astype(x.dtype)  # type: ignore[union-attr]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        x, lam, bias = xs[0], attrs["lambd"], attrs["bias"]
-        return select(x.lt(-lam), x + bias, select(x.gt(lam), x - bias, lift(0, x.dtype)))
-
-
-class Gelu(Elementwise):
-    name = "Gelu"
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        return b.emit("Gelu", n.inputs[:1], {"approximate": n.attrs.get("approximate", "none")})
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x = xs[0].astype(np.float64)  # type: ignore[union-attr]
-        if attrs.get("approximate") == "tanh":
-            y = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-        else:
-            y = 0.5 * x * (1 + _np_erf(x / np.sqrt(2)))
-        return y.astype(xs[0].dtype)  # type: ignore[union-attr]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        return call("gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu", xs[0])
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        x = rng.standard_normal((5, 33)).astype(np.float32) * 3
-        for kind in ("none", "tanh"):
-            yield Case((x,), {"approximate": kind}, kind)
 
 
 class IsNaN(Elementwise):
