@@ -50,7 +50,6 @@ class _Aliases:
     """Storage by value: roots have a buffer of their own, the others follow their parent."""
 
     ids: dict[Value, int] = field(default_factory=dict)
-    parent: dict[Value, tuple[Value, Storage]] = field(default_factory=dict)  # (root-ward value, relative)
     storage: dict[Value, Storage] = field(default_factory=dict)
     views: set[Node] = field(default_factory=set)
 
