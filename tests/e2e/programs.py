@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 SEED = 20241
 print(f"seed {SEED}")
 OPSET = 17
+Shape = tuple[int | str, ...]
 
 
 def _weights(rng: np.random.Generator, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -29,8 +30,8 @@ def _weights(rng: np.random.Generator, **shapes: tuple[int, ...]) -> dict[str, n
 def _model(
     name: str,
     nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, tuple[int, ...]]],
-    outputs: dict[str, tuple[int, ...]],
+    inputs: dict[str, tuple[int, Shape]],
+    outputs: dict[str, Shape],
     weights: dict[str, np.ndarray],
 ) -> onnx.ModelProto:
     graph = helper.make_graph(
@@ -97,6 +98,19 @@ def beta() -> onnx.ModelProto:
     ]
     return _model("beta", nodes, {"ids": (TensorProto.INT64, (2, 24)), "x": (TensorProto.FLOAT, (2, 24, 32))},
                   {"y": (2, 24, 32)}, w)
+
+
+def small() -> onnx.ModelProto:
+    """A product and two outputs, of any number of rows: what compiles fast."""
+    w = _weights(np.random.default_rng(SEED + 3), w=(16, 24))
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"], "m"),
+        node("Relu", ["m"], ["y"], "relu"),
+        node("Tanh", ["m"], ["z"], "tanh"),
+    ]
+    outputs: dict[str, Shape] = {"y": ("rows", 24), "z": ("rows", 24)}
+    return _model("small", nodes, {"x": (TensorProto.FLOAT, ("rows", 16))}, outputs, w)
 
 
 def feeds(name: str, k: int = 0) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ from cells import NAMES, Bench, Cell, call
 from monobloc import driver
 from monobloc.object import elf, fat, toolchain
 from monobloc.options import Options
+from monobloc.targets import cpus, resolve
 
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 3, 0x6474E551, 0x6474E552
 DT_NEEDED, DT_TEXTREL, DT_FLAGS, DF_BIND_NOW = 1, 22, 30, 8
@@ -122,17 +123,27 @@ def test_warm_rebuild(tmp_path: Path) -> None:
     assert took < 3, f"{took:.2f} s"
 
 
+CHANGES: list[dict[str, object]] = [
+    {}, {"lto": "none"}, {"lto": "full"}, {"threads": 2}, {"optimize": "size"}, {"debug": True}, {"graph_lto": False},
+    {"name": "other"}, {"keep_outputs": ("y",)}, {"numerics": "strict"}, {"profile": True},
+    {"target": resolve("host", cpus(resolve().name)[0])}, {"shapes": {"x": (2, 16)}},
+]  # fmt: skip
+
+
 def test_options_that_change_output_are_in_the_key(tmp_path: Path) -> None:
     """A cache shared by builds with different options gives each what it asked for."""
-    model = programs.write_models(tmp_path)["alpha"]
-    base = Options(cache=tmp_path / "cache")
-    changes = [{}, {"lto": "none"}, {"lto": "full"}, {"threads": 2}, {"optimize": "size"}, {"debug": True},
-               {"graph_lto": False}, {"name": "other"}, {"keep_outputs": ("y",)}, {"numerics": "strict"}]  # fmt: skip
-    for change in changes:
-        shared_cache, own = replace(base, **change), replace(base, **change, cache=None)
-        driver.build([model], tmp_path / "a", "exe", shared_cache)
-        driver.build([model], tmp_path / "b", "exe", own)
-        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes(), change
+    model = tmp_path / "small.onnx"
+    model.write_bytes(programs.small().SerializeToString(deterministic=True))
+    base, images = Options(cache=tmp_path / "cache"), []
+    for change in CHANGES:
+        made = []
+        for cache in (base.cache, None):
+            out = tmp_path / f"{len(images)}.so"
+            driver.build([model], out, "shared", replace(base, **change, cache=cache))  # type: ignore[arg-type]
+            made.append(out.read_bytes())
+        assert made[0] == made[1], change
+        images.append(made[0])
+    assert len(set(images)) == len(CHANGES), "an option that is here to change the image does not"
 
 
 # -- hard ----------------------------------------------------------------------------------------------
