@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import built  # noqa: E402
+from hard_models import built  # noqa: E402
 from compare import check  # noqa: E402
 from generators import FAMILIES, random_model  # noqa: E402
 
