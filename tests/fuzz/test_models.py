@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hard_models import built  # noqa: E402
 from compare import check  # noqa: E402
 from generators import FAMILIES, random_model  # noqa: E402
+from hard_models import built  # noqa: E402
 
 from monobloc.options import Options  # noqa: E402
 from monobloc.targets import resolve  # noqa: E402
