@@ -102,8 +102,9 @@ def move(m: Maker) -> Value:
         return m.emit("Reshape", x, shape=[1, 1])
     axis = int(m.rng.integers(r))
     kind = m.one_of("Transpose", "Reshape", "Slice", "Concat", "Pad", "Tile")
-    if kind == "Transpose":
-        return m.emit(kind, x, perm=[int(p) for p in m.rng.permutation(r)])
+    if kind == "Transpose":  # often two, which merge
+        once = m.emit(kind, x, perm=[int(p) for p in m.rng.permutation(r)])
+        return m.emit(kind, once, perm=[int(p) for p in m.rng.permutation(r)]) if m.rng.random() < 0.5 else once
     if kind == "Reshape":
         return m.emit(kind, x, shape=m.one_of([x.type.size], [1, *x.shape], [x.type.size // x.shape[-1], x.shape[-1]]))
     if kind == "Slice":
