@@ -160,8 +160,3 @@ def parse_type(text: str) -> TensorType:
     if m[3] is not None and sorted(layout) != list(range(len(shape))):
         raise ValueError(f"{text!r}: the layout is no order of its axes")
     return TensorType(DType(m[1]), shape, layout if m[3] is not None else None)
-
-
-def is_dense_view(a: TensorType, b: TensorType) -> bool:
-    """Whether reading `a`'s bytes in order gives `b`'s elements for a pure reshape."""
-    return a.layout is None and b.layout is None and a.size == b.size

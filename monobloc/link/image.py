@@ -104,6 +104,7 @@ def link_modules(
         cache.put_file(k, out)
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
+        cache.collect()  # a build that added something keeps the cache within its size
     return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), removed=removed)
 
 

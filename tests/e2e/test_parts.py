@@ -10,9 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from monobloc.cache import Cache, key
 from monobloc.driver import build as build_image
 from monobloc.driver import compile_parts, compile_source, compile_to_object, import_model, link, module_of
 from monobloc.errors import LinkError, ModelError
+from monobloc.link.image import link_modules
 from monobloc.link.program import parse_connections
 from monobloc.loader import CompiledModel
 from monobloc.object import toolchain
@@ -163,3 +165,14 @@ def test_code_joined_with_a_model_is_never_dropped(cache: Path, tmp_path: Path) 
     with pytest.raises(LinkError, match=r"(?s)other code in one file.*`app`"):
         link([joined], tmp_path / "x", "exe", o)
     link([joined], tmp_path / "x", "exe", replace(o, graph_lto=False))
+
+
+def test_a_build_keeps_the_cache_within_its_size(tmp_path: Path) -> None:
+    """What was used longest ago goes when a build adds something."""
+    small = Cache(tmp_path / "cache", max_bytes=200_000)
+    old = key(what="old")
+    small.put(old, bytes(300_000))
+    o = Options(lto="none")
+    link_modules([module_of(MNIST, import_model(MNIST, o), o)], tmp_path / "m.so", "shared", o, small)
+    assert small.get(old) is None
+    assert sum(p.stat().st_size for p in (tmp_path / "cache/entries").glob("*/*")) <= 200_000
