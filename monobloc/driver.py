@@ -194,10 +194,10 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
                 imports[str(path)] = import_model(path, own.get(path, o))
                 _add_model(given, path, imports[str(path)], own.get(path, o), Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
-                given.user.append(Path(tmp) / f"{k}-{path.stem}.o")
+                given.user.append(Path(tmp) / str(k) / f"{path.stem}.o")
             else:
                 given.add_object(path)
-        sources = [(p, Path(tmp) / f"{k}-{p.stem}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
+        sources = [(p, Path(tmp) / str(k) / f"{p.stem}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
         if sources:
             flags = replace(flags, includes=(*flags.includes, write_headers(given.modules, Path(tmp) / "include", o)))
         for path, made in sources:

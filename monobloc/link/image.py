@@ -25,6 +25,7 @@ from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
 from monobloc.link import live, stack
+from monobloc.link.live import Liveness
 from monobloc.link.objects import (
     CSRC,
     INCLUDE,
@@ -57,7 +58,12 @@ class Image:
     programs: list[Lowered] = field(default_factory=list)
     cached: bool = False
     modules: tuple[Module, ...] = ()
-    removed: dict[str, list[str]] = field(default_factory=dict)  # outputs that nobody reads, by prefix
+    live: Liveness = field(default_factory=Liveness)  # what the application decided
+
+    @property
+    def removed(self) -> dict[str, list[str]]:
+        """Outputs that nobody reads, by prefix."""
+        return self.live.removed
 
 
 def quiet(_: str) -> None:
@@ -80,10 +86,10 @@ def link_modules(
 
     `objects` are needed for `graph_lto=False` only, which links their code as it is.
     """
-    removed: dict[str, list[str]] = {}
+    told = Liveness()
     if o.graph_lto:
         modules = merge_programs(modules, o.connect, o.name or "")
-        modules, removed = live_modules(modules, user_inputs, emit, o, cache, progress, libs, libdirs)
+        modules, told = live_modules(modules, user_inputs, emit, o, cache, progress, libs, libdirs)
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
@@ -91,7 +97,7 @@ def link_modules(
     k = "" if unknown else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
-        return Image(out, cached=True, modules=tuple(modules), removed=removed)
+        return Image(out, cached=True, modules=tuple(modules), live=told)
     programs = [] if not o.graph_lto else [_program(m, o, progress) for m in modules]
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
@@ -105,32 +111,29 @@ def link_modules(
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
         cache.collect()  # a build that added something keeps the cache within its size
-    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), removed=removed)
+    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), live=told)
 
 
 def live_modules(
     modules: Sequence[Module], user: Sequence[Path | str], emit: Emit, o: Options, cache: Cache | None,
     progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
-) -> tuple[list[Module], dict[str, list[str]]]:
-    """The modules without outputs that nobody reads, and the names of those, by prefix."""
-    names: set[str] | None = None
+) -> tuple[list[Module], Liveness]:
+    """The modules without what the application does not need, and what that was."""
+    names: dict[str, live.Chain] | None = None
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         if o.used_by:
             names = live.used_by(o.used_by, Path(tmp), o)
         if user and emit == "exe":
             progress("finding live outputs")
             libc = sysroot.libc_for(o.target, cache, progress)
-            names = (names or set()) | live.probe(modules, user, Path(tmp), o, libc, libs, libdirs)
+            names = (names or {}) | live.probe(modules, user, Path(tmp), o, libc, libs, libdirs)
     if names is None:
-        return list(modules), {}
-    kept, removed = [], {}
+        return list(modules), Liveness()
+    kept, told = live.keep_live(modules, names)
     for m in modules:
-        m, dead = live.keep_live(m, names)
-        kept.append(m)
-        if dead:
-            removed[m.prefix] = dead
+        if dead := told.removed.get(m.prefix):
             progress(f"{m.title}: nobody reads {', '.join(dead)}")
-    return kept, removed
+    return kept, told
 
 
 def _from_cache(cache: Cache, k: str, out: Path, link_map: Path | None) -> bool:
@@ -328,7 +331,7 @@ def support_files(
         own.append("mem.c")
     weak = emit in ("object", "archive")
     out = compile_runtime(o, folder, own, cache, weak=weak)
-    if emit in ("exe", "shared") and not with_user:
+    if emit in ("exe", "shared"):  # beside the user's code it stays only if that asks for it
         job = CompileJob(model_table(prefixes).encode(), folder / "models.o", o.target.baseline(),
                          includes=(INCLUDE,), name="models.c")
         out += [c.out for c in toolchain.compile_all([job], 1, cache)]

@@ -4,31 +4,43 @@ The application is linked for a trial, in the same mode and with `--gc-sections`
 models' interface. Stubs are native code in sections of their own, so nothing sees through them: an
 accessor is in the result exactly if living code refers to it, whether or not addresses escape. What no
 living code names is removed from the graph with every node, weight and buffer that only it needed.
+An input that nothing needs any more goes too, if no living code names it; if some does, it keeps a
+buffer, for what was written to an input must be there for the next run.
 
-Objects that are not linked here (`--used-by`) count by the symbols they leave undefined. GCC's slim LTO
-objects keep those in a table of their own, which is read; they hold no machine code, so linking them is
-an error that says what to do.
+Objects that are not linked here (`--used-by`) count by the symbols they leave undefined. An application
+that asks for the table of models (`monobloc_model`) may read everything, so everything stays.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from monobloc.cache import write_atomic
 from monobloc.codegen.names import mangle
-from monobloc.errors import LinkError
-from monobloc.link.objects import Module
-from monobloc.object import ar, elf, toolchain
+from monobloc.errors import LinkError, ToolchainError
+from monobloc.link.objects import Module, copy_graph
+from monobloc.link.program import canonical_order
+from monobloc.object import ar, elf, slim, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.toolchain import CompileJob, Libc, LinkJob
 from monobloc.options import Options
 
-BITCODE_MAGIC = b"BC\xc0\xde"
-_SLIM_TABLE = ".gnu.lto_.symtab"
-_UNDEFINED = (2, 3)  # kinds of a slim object's symbols: undefined, weakly undefined
+BITCODE_MAGIC = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # plain, wrapped
+TABLE = "monobloc_model"
+Chain = tuple[str, ...]  # who names a symbol, who names that, ... up to a root
+_CHAIN = re.compile(r">>> referenced by: (?P<file>.+?):\((?P<symbol>.*)\)(?: \((?P<root>[^()]+)\))?$")
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """What an application's code decides, by prefix; names are the model's own."""
+
+    removed: dict[str, list[str]] = field(default_factory=dict)  # outputs that nobody reads
+    unread: dict[str, list[str]] = field(default_factory=dict)  # inputs that nothing needs and nobody names
+    readers: dict[str, dict[str, Chain]] = field(default_factory=dict)  # of each port: who names its accessor
 
 
 # -- names --------------------------------------------------------------------------------------------
@@ -38,117 +50,188 @@ def output_accessors(m: Module, name: str) -> tuple[str, ...]:
     return (stem, f"{stem}_at")
 
 
+def input_accessors(m: Module, name: str) -> tuple[str, ...]:
+    stem = f"{m.prefix}_in_{mangle(name)}"
+    return (stem, f"{stem}_at")
+
+
+def tables(m: Module) -> tuple[str, ...]:
+    """What leads to all ports of a model."""
+    return (TABLE, f"mb_info_{m.prefix}")
+
+
 def interface_symbols(m: Module) -> list[str]:
-    """Every symbol of a model's header."""
+    """Every symbol of a model's header, and what leads to its table."""
     out = [f"{m.prefix}_{s}" for s in
            ("run", "run_at", "reset", "reset_at", "set_threads", "stop", "strerror", "ram_size")]
     for v in m.graph.inputs:
-        stem = f"{m.prefix}_in_{mangle(v.origin or v.name)}"
-        out += [stem, f"{stem}_at"]
+        out += input_accessors(m, v.origin or v.name)
     for name, _ in m.graph.outputs:
         out += output_accessors(m, name)
-    return out
+    return [*out, *tables(m)]
 
 
 # -- the trial link -----------------------------------------------------------------------------------
 def probe(
     modules: Sequence[Module], user: Sequence[Path | str], folder: Path, o: Options, libc: Libc,
     libs: Sequence[str] = (), libdirs: Sequence[Path] = (),
-) -> set[str]:
-    """Interface symbols that living code of the application names."""
+) -> dict[str, Chain]:
+    """Interface symbols that living code of the application names, and by which references."""
     for path in user:
         if isinstance(path, Path):
-            refuse_slim(path)
+            check_linkable(path, o)
     stubs = folder / "stubs.o"
-    text = "\n".join(f"char {s}(void) {{ return 0; }}" for m in modules for s in interface_symbols(m))
+    names = dict.fromkeys(s for m in modules for s in interface_symbols(m))
+    text = "\n".join(f"char {s}(void) {{ return 0; }}" for s in names)
     job = CompileJob(text.encode(), stubs, o.target.baseline(), extra=("-fvisibility=default", "-fno-builtin"),
                      name="stubs.c")
     toolchain.compile_all([job], 1)
     made = folder / "probe"
-    toolchain.link(LinkJob("exe", (stubs, *user), made, o.target, lto=o.lto, libc=libc, opt=o.opt, icf="none",
-                           libs=tuple(libs), libdirs=tuple(libdirs), extra=tuple(o.link_args)))
-    return {s.name for s in elf.symbols(made.read_bytes()) if s.defined}
+    why = ("--why-live=*_out_*", "--why-live=*_in_*")
+    ran = toolchain.link(LinkJob("exe", (stubs, *user), made, o.target, lto=o.lto, libc=libc, opt=o.opt, icf="none",
+                                 libs=tuple(libs), libdirs=tuple(libdirs), extra=(*why, *o.link_args)))
+    chains = parse_chains(ran.stdout)
+    alive = {s.name for s in elf.symbols(made.read_bytes()) if s.defined}
+    return {s: chains.get(s, ()) for s in names if s in alive}
+
+
+def parse_chains(text: str) -> dict[str, Chain]:
+    """What `--why-live` prints: a symbol, then the references that keep it, nearest first."""
+    out: dict[str, Chain] = {}
+    symbol = ""
+    for line in text.splitlines():
+        if line.startswith("live symbol: "):
+            symbol = line[line.rfind(":(") + 2 : -1]
+            out[symbol] = ()
+        elif (found := _CHAIN.match(line)) and symbol in out:
+            place = " in ".join(x for x in (found["symbol"], _file_name(found["file"])) if x)
+            out[symbol] += (place + (f" ({found['root']})" if found["root"] else ""),)
+    return out
+
+
+def _file_name(place: str) -> str:
+    """`dir/lib.a(x.o)` as `lib.a(x.o)`; of what LTO made, the input it was made from, if it is one."""
+    path, paren, member = place.partition("(")
+    name = re.sub(r"^out\.lto\.(?=.)", "", Path(path).name)
+    return "" if name == "o" else name + paren + re.sub(r" at \d+\)$", ")", member)
 
 
 # -- objects that are not linked ------------------------------------------------------------------------
-def used_by(paths: Sequence[Path], folder: Path, o: Options) -> set[str]:
-    """Symbols that objects and archives leave undefined, in whatever form they are."""
-    out: set[str] = set()
+def used_by(paths: Sequence[Path], folder: Path, o: Options) -> dict[str, Chain]:
+    """Symbols that objects and archives leave undefined, in whatever form they are, and who does."""
+    out: dict[str, Chain] = {}
     for path in paths:
         if not path.is_file():
             raise LinkError(f"cannot read `{path}`: no such file")
-        for k, data in enumerate(_objects(path)):
-            out |= undefined(data, folder / f"used{k}", o)
+        for name, data in _objects(path):
+            try:
+                found = undefined(data, folder / "used", o)
+            except LinkError as e:
+                e.message = f"{path.parent / name}: {e.message}"
+                raise
+            for s in sorted(found):
+                out.setdefault(s, (name,))
     return out
 
 
-def _objects(path: Path) -> Iterator[Buffer]:
+def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
+    """An object, or those of an archive, with their names; other members of archives are no linker's business."""
     data = ar.map_file(path)
-    if ar.is_archive(data):
-        yield from (m.data for m in ar.members(data, path))
-    else:
-        yield data
+    if not ar.is_archive(data):
+        yield path.name, data
+        return
+    for m in ar.members(data, path):
+        if elf.is_elf(m.data) or is_bitcode(m.data):
+            yield f"{path.name}({m.name})", m.data
+
+
+def is_bitcode(data: Buffer) -> bool:
+    return bytes(data[:4]) in BITCODE_MAGIC
 
 
 def undefined(data: Buffer, scratch: Path, o: Options) -> set[str]:
-    """Symbols one object needs: native, fat, bitcode, or GCC's slim form."""
-    if bytes(data[:4]) == BITCODE_MAGIC:
-        source, made = scratch.with_suffix(".bc"), scratch.with_suffix(".o")
-        write_atomic(source, [data])
-        toolchain.link(LinkJob("relocatable", (source,), made, o.target, lto="thin", gc=False, opt=o.opt))
-        data = made.read_bytes()
+    """Symbols one file needs: native, fat or bitcode, GCC's slim form, or a shared library."""
+    if is_bitcode(data):
+        data = _compiled(data, scratch, o)
     if not elf.is_elf(data):
-        raise LinkError("`--used-by` takes objects, bitcode and archives of them")
-    slim = slim_symbols(data)
-    if slim is not None:
-        return slim
-    return {s.name for s in elf.symbols(data) if not s.defined}
+        raise LinkError("`--used-by` takes objects, bitcode and archives of them",
+                        notes=[f"it starts with {bytes(data[:8])!r}"])
+    return {s.name for s in elf.linked_symbols(data) if not s.defined} | slim.undefined(data)
 
 
-def slim_symbols(data: Buffer) -> set[str] | None:
-    """Undefined symbols of a slim LTO object; None if it is not one."""
-    sections = elf.sections(data)
-    if not any(s.name.startswith(_SLIM_TABLE) for s in sections) or _has_code(data):
-        return None
-    out: set[str] = set()
-    for s in sections:
-        if s.name.startswith(_SLIM_TABLE) and not s.name.startswith(".gnu.lto_.symtab_ext"):
-            content = elf.get_section(data, s.name)
-            out |= set(_slim_table(bytes(content or b"")))
-    return out
+def _compiled(bitcode: Buffer, scratch: Path, o: Options) -> Buffer:
+    """As code, so that inline assembly is seen too; without optimizing, for its own link may not either."""
+    source, made = scratch.with_suffix(".bc"), scratch.with_suffix(".o")
+    write_atomic(source, [bitcode])
+    job = LinkJob("relocatable", (source,), made, o.target, gc=False, extra=("--lto-O0", "--lto-CGO0"))
+    try:
+        return toolchain.link(job).out.read_bytes()
+    except ToolchainError as e:
+        tool = toolchain.tool_version()
+        raise LinkError(f"{tool} cannot read its bitcode", notes=e.output.strip().splitlines()[:1],
+                        hints=["give an object with machine code, as `-ffat-lto-objects` makes it"]) from None
 
 
-def _has_code(data: Buffer) -> bool:
-    """A fat object has the ordinary symbols beside the table."""
-    return not any(s.name.startswith("__gnu_lto_slim") for s in elf.symbols(data))
-
-
-def _slim_table(table: bytes) -> Iterator[str]:
-    """Entries: name, NUL, comdat, NUL, kind, visibility, 8 bytes size, 4 bytes slot."""
-    at = 0
-    while at < len(table):
-        name_end = table.find(b"\0", at)
-        comdat_end = table.find(b"\0", name_end + 1) if name_end >= 0 else -1
-        if comdat_end < 0 or comdat_end + 15 > len(table):
-            raise LinkError("damaged `.gnu.lto_.symtab` in a slim LTO object")
-        kind, _, _, _ = struct.unpack_from("<BBQI", table, comdat_end + 1)
-        if kind in _UNDEFINED:
-            yield table[at:name_end].decode("utf-8", "replace")
-        at = comdat_end + 15
-
-
-def refuse_slim(path: Path) -> None:
-    for data in _objects(path):
-        if elf.is_elf(data) and slim_symbols(data) is not None:
+def check_linkable(path: Path, o: Options) -> None:
+    """What lld cannot take, told in words."""
+    for name, data in _objects(path):
+        if not elf.is_elf(data):
+            continue
+        if slim.is_slim(data):
             raise LinkError(
-                f"{path} is a slim LTO object of GCC: it holds no machine code, and only GCC can read it",
-                hints=["compile it with `-ffat-lto-objects`, or let `monobloc compile` compile the source"],
+                f"{path.parent / name} is a slim LTO object of GCC: it holds no machine code, and only GCC can read it",
+                hints=["compile it with `-ffat-lto-objects`, or let `monobloc compile` compile the source",
+                       "or let GCC link: `monobloc link -r MODELS --used-by OBJECT... -o models.o`"],
             )
+        e = elf.Elf(data)
+        if (e.machine, e.bits) != (o.target.elf_machine, 8 * o.target.pointer_size):
+            met = elf.MACHINE_NAMES.get(e.machine, f"machine {e.machine}")
+            raise LinkError(f"{path.parent / name} is for {met} with {e.bits} bits, this link is for {o.target.name}",
+                            hints=["`monobloc targets` lists what it can build for"])
 
 
 # -- what follows ---------------------------------------------------------------------------------------
-def keep_live(m: Module, names: set[str]) -> tuple[Module, list[str]]:
-    """The module with its living outputs only, and what went."""
-    dead = [name for name, _ in m.graph.outputs if not names & set(output_accessors(m, name))]
-    m.graph.outputs = [(name, v) for name, v in m.graph.outputs if name not in dead]
-    return replace(m), dead
+def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[list[Module], Liveness]:
+    """The modules with their living outputs and inputs only, and what went."""
+    kept, told = [], Liveness()
+    for m in modules:
+        ports = _ports(m)
+        told.readers[m.prefix] = {port: next(names[s] for s in accessors if s in names)
+                                  for port, accessors in ports.items() if any(s in names for s in accessors)}
+        if any(s in names for s in tables(m)):
+            kept.append(m)
+            continue
+        m, dead = _without_outputs(m, told.readers[m.prefix])
+        m, unread = _without_inputs(m, told.readers[m.prefix])
+        kept.append(m)
+        told.removed.update({m.prefix: dead} if dead else {})
+        told.unread.update({m.prefix: unread} if unread else {})
+    return kept, told
+
+
+def _ports(m: Module) -> dict[str, tuple[str, ...]]:
+    """Each port's key, `in NAME` or `out NAME`, with its accessors."""
+    out = {f"in {n}": input_accessors(m, n) for n in (v.origin or v.name for v in m.graph.inputs)}
+    return out | {f"out {n}": output_accessors(m, n) for n, _ in m.graph.outputs}
+
+
+def _without_outputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:
+    dead = [name for name, _ in m.graph.outputs if f"out {name}" not in readers]
+    if not dead:
+        return m, []
+    g = copy_graph(m.graph)
+    g.outputs = [(name, v) for name, v in g.outputs if name not in dead]
+    canonical_order(g)  # as if the model never had the others
+    return replace(m, graph=g), dead
+
+
+def _without_inputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:
+    """Inputs that no output needs; those that are named keep a place to be written to."""
+    leaving = m.graph.output_values
+    unread = [v.origin or v.name for v in m.graph.inputs
+              if not v.users and v not in leaving and f"in {v.origin or v.name}" not in readers]
+    if not unread:
+        return m, []
+    g = copy_graph(m.graph)
+    g.inputs = [v for v in g.inputs if (v.origin or v.name) not in unread]
+    return replace(m, graph=g), unread

@@ -35,7 +35,7 @@ MACHINE_NAMES = {
     164: "hexagon",
 }
 SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOBITS = 1, 2, 3, 4, 8
-SHT_REL, SHT_GROUP, SHT_SYMTAB_SHNDX = 9, 17, 18
+SHT_REL, SHT_DYNSYM, SHT_GROUP, SHT_SYMTAB_SHNDX = 9, 11, 17, 18
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_GROUP = 0x1, 0x2, 0x4, 0x200
 SHF_X86_64_LARGE, SHF_EXCLUDE = 0x10000000, 0x80000000
 SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_XINDEX = 0, 0xFF00, 0xFFF1, 0xFFFF
@@ -204,9 +204,15 @@ class Elf:
         return next((s for s in self.sections if s.type == SHT_SYMTAB), None)
 
     @cached_property
+    def dynsym(self) -> Section | None:
+        return next((s for s in self.sections if s.type == SHT_DYNSYM), None)
+
+    @cached_property
     def raw_symbols(self) -> list[tuple[int, ...]]:
         """name, value, size, info, other, section of each symbol; the null one included."""
-        s = self.symtab
+        return self.raw_symbols_of(self.symtab)
+
+    def raw_symbols_of(self, s: Section | None) -> list[tuple[int, ...]]:
         if s is None:
             return []
         size, order = self.cls.symbol.size, self.cls.symbol_order
@@ -217,12 +223,15 @@ class Elf:
 
     @cached_property
     def symbols(self) -> list[Symbol]:
-        if self.symtab is None:
+        return self.symbols_of(self.symtab)
+
+    def symbols_of(self, table: Section | None) -> list[Symbol]:
+        if table is None:
             return []
-        names = self.strings(self.symtab.link)
+        names = self.strings(table.link)
         return [
             Symbol(name_at(names, n), value, size, info >> 4, info & 15, other & 3, section)
-            for n, value, size, info, other, section in self.raw_symbols
+            for n, value, size, info, other, section in self.raw_symbols_of(table)
         ]
 
     @cached_property
@@ -258,6 +267,12 @@ def get_section(data: Buffer, name: str) -> memoryview | None:
 
 def symbols(data: Buffer) -> list[Symbol]:
     return Elf(data).symbols
+
+
+def linked_symbols(data: Buffer) -> list[Symbol]:
+    """Those a linker goes by: of a stripped shared library, the dynamic ones are all there are."""
+    e = Elf(data)
+    return [*e.symbols, *e.symbols_of(e.dynsym)]
 
 
 def program_headers(data: Buffer) -> list[Segment]:
