@@ -48,6 +48,7 @@ class _ModelInfo(ctypes.Structure):
         ("ram", ctypes.CFUNCTYPE(ctypes.c_void_p)), ("set_threads", ctypes.CFUNCTYPE(None, ctypes.c_int)),
         ("stop", ctypes.CFUNCTYPE(None)), ("strerror", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
         ("target", ctypes.c_char_p), ("features", ctypes.c_char_p), ("max_threads", ctypes.c_int32),
+        ("n_banks", ctypes.c_int32), ("banks", ctypes.c_void_p),
     ]
 
 

@@ -45,6 +45,7 @@ class Options:
     dump: Path | None = None
     map: Path | None = None  # the linker's map of an executable or shared library
     link_args: tuple[str, ...] = ()  # further words for the linker
+    arenas: Literal["shared", "own"] = "shared"  # whether models use each other's memory between their runs
     large_over: int = 1 << 30  # bytes of weights beyond which code reaches them at any distance
     ram: int | None = None
     flash: int | None = None

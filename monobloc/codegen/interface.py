@@ -7,9 +7,11 @@ instruction that may be missing. Names follow from the prefix; everything else i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monobloc.codegen.names import c_string, comment, mangle
+from monobloc.codegen.place import Bank
 from monobloc.ir.types import DType, TensorType
 from monobloc.targets import Target
 
@@ -53,7 +55,9 @@ class Interface:
     parts: tuple[str, ...]
     target: Target
     threads: int
+    banks: tuple[Bank, ...]
     strict: bool = False
+    shared: bool = False  # memory that lives within a run is the program's, one for all models
 
 
 def port_names(ports: tuple[Port, ...]) -> list[str]:
@@ -120,11 +124,10 @@ def implementation(i: Interface) -> str:
     p = i.prefix
     features = ",".join(i.target.required_cpu)
     out = ['#include "mb/abi.h"', '#include "mb/cpu.h"', '#include "mb/fp.h"', '#include "mb/hal.h"', ""]
-    out += [f"MB_HIDDEN int {part}(char *ram);" for part in i.parts]
+    out += [f"MB_HIDDEN int {part}(mb_mem mem);" for part in i.parts]
     out += [
         "",
-        f"static _Alignas(MB_RAM_ALIGN) char arena[{max(i.arena, 1)}];",
-        "static int busy;",
+        *_memory(i),
         f"static const char features[] = {c_string(features)};",
         "",
         f"MB_EXPORT extern const size_t {p}_ram_size;",
@@ -138,12 +141,40 @@ def implementation(i: Interface) -> str:
     return "\n".join(out) + "\n"
 
 
+def _memory(i: Interface) -> list[str]:
+    """The image's own memory: this model's alone, but for what all models of a program share."""
+    own = [b for b in i.banks if not (i.shared and b.shareable)]
+    out = [f"static _Alignas(MB_RAM_ALIGN) char {own_bank(i, b)}[{b.skew + max(b.bytes, 1)}];" for b in own]
+    out += [f"MB_HIDDEN extern char {own_bank(i, b)}[];" for b in i.banks if b not in own]
+    return [*out, f"MB_HIDDEN extern int {busy_flag(i)};" if i.shared else f"static int {busy_flag(i)};"]
+
+
+def own_bank(i: Interface, b: Bank) -> str:
+    """The array that is a bank of the image's own memory."""
+    return f"mb_shared_{b.name}" if i.shared and b.shareable else b.pointer
+
+
+def busy_flag(i: Interface) -> str:
+    return "mb_shared_busy" if i.shared else "busy"
+
+
+def shared_memory(interfaces: Sequence[Interface]) -> str:
+    """The file that defines what models share: each bank as large as the largest needs it."""
+    room: dict[str, int] = {}
+    for i in interfaces:
+        for b in i.banks:
+            if b.shareable:
+                room[b.name] = max(room.get(b.name, 1), b.skew + b.bytes)
+    lines = [f"MB_HIDDEN _Alignas(MB_RAM_ALIGN) char mb_shared_{name}[{size}];" for name, size in room.items()]
+    return "\n".join(['#include "mb/abi.h"', "", *lines, "MB_HIDDEN int mb_shared_busy;", ""])
+
+
 def _accessors(p: str, kind: str, port: Port) -> list[str]:
     type_ = f"const {port.c}" if kind == "out" else port.c
     name = f"{p}_{kind}_{mangle(port.name)}"
     return [
         f"MB_EXPORT {type_} *{name}_at(void *ram) {{ return ({type_} *)((char *)ram + {port.offset}); }}",
-        f"MB_EXPORT {type_} *{name}(void) {{ return {name}_at(arena); }}",
+        f"MB_EXPORT {type_} *{name}(void) {{ return {name}_at(mem_io); }}",
     ]
 
 
@@ -151,27 +182,32 @@ def _runs(i: Interface) -> list[str]:
     p, enter = i.prefix, "mb_fp_enter_strict" if i.strict else "mb_fp_enter"
     out = [
         "",
-        f"MB_EXPORT int {p}_run_at(void *ram) {{",
+        "static __attribute__((noinline)) int run_in(mb_mem mem) {",
         "  int e = mb_cpu_check(features);",
         "  if (e) return e;",
         f"  const uint64_t fp = {enter}();",
     ]
     for part in i.parts:
-        out.append(f"  if (!e) e = {part}((char *)ram);")
+        out.append(f"  if (!e) e = {part}(mem);")
     threads = "mb_set_threads(n)" if i.threads > 1 else "(void)n"
     stop = "mb_stop()" if i.threads > 1 else "(void)0"
     out += [
         "  mb_fp_leave(fp);",
         "  return e;",
         "}",
+        f"MB_EXPORT int {p}_run_at(void *ram) {{",
+        f"  char *const mem[] = {{{', '.join(f'(char *)ram + {b.start}' for b in i.banks)}}};",
+        "  return run_in(mem);",
+        "}",
         f"MB_EXPORT int {p}_run(void) {{",
-        "  if (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) return MB_E_BUSY;",
-        f"  int e = {p}_run_at(arena);",
-        "  __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);",
+        f"  if (__atomic_exchange_n(&{busy_flag(i)}, 1, __ATOMIC_ACQUIRE)) return MB_E_BUSY;",
+        f"  char *const mem[] = {{{', '.join(f'{own_bank(i, b)} + {b.skew}' for b in i.banks)}}};",
+        "  int e = run_in(mem);",
+        f"  __atomic_store_n(&{busy_flag(i)}, 0, __ATOMIC_RELEASE);",
         "  return e;",
         "}",
         f"MB_EXPORT void {p}_reset_at(void *ram) {{ (void)ram; }}",
-        f"MB_EXPORT void {p}_reset(void) {{ {p}_reset_at(arena); }}",
+        f"MB_EXPORT void {p}_reset(void) {{ {p}_reset_at(mem_io); }}",
         f"MB_EXPORT void {p}_set_threads(int n) {{ {threads}; }}",
         f"MB_EXPORT void {p}_stop(void) {{ {stop}; }}",
         f"MB_EXPORT const char *{p}_strerror(int status) {{ return mb_strerror(status); }}",
@@ -195,7 +231,10 @@ def _info(i: Interface) -> list[str]:
         ]
         out += [f"static const struct mb_tensor_info {kind}s[] = {{", *(rows or ["  {0}"]), "};"]
     out += [
-        "static void *own_ram(void) { return arena; }",
+        "static void *own_ram(void) { return mem_io; }",
+        "static const struct mb_bank banks[] = {",
+        *(f'  {{"{b.name}", {own_bank(i, b)} + {b.skew}, {b.bytes}u}},' for b in i.banks),
+        "};",
         f"MB_HIDDEN extern const struct mb_model_info mb_info_{p};",
         f"const struct mb_model_info mb_info_{p} = {{",
         "  .abi = MB_ABI, .size = sizeof(struct mb_model_info),",
@@ -205,7 +244,7 @@ def _info(i: Interface) -> list[str]:
         f"  .run = {p}_run, .run_at = {p}_run_at, .reset = {p}_reset, .reset_at = {p}_reset_at, .ram = own_ram,",
         f"  .set_threads = {p}_set_threads, .stop = {p}_stop, .strerror = {p}_strerror,",
         f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = features,",
-        f"  .max_threads = {i.threads},",
+        f"  .max_threads = {i.threads}, .n_banks = {len(i.banks)}, .banks = banks,",
         "};",
     ]
     return out

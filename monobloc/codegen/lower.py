@@ -40,6 +40,10 @@ class Lowered:
         i = self.interface
         return replace(self, interface=replace(i, stack_bound=stack.get(i.prefix, i.stack_bound)))
 
+    def sharing(self) -> Lowered:
+        """The same with memory that lives within a run left to the program"""
+        return replace(self, interface=replace(self.interface, shared=True))
+
     @property
     def weights_bytes(self) -> int:
         return sum(v.type.bytes for v in self.unit.weights.values())
@@ -72,6 +76,7 @@ def lower(
         parts=unit.parts,
         target=ctx.target,
         threads=ctx.threads,
+        banks=p.banks,
         strict=ctx.numerics == "strict",
     )
     return Lowered(g, ctx, p, unit, interface)

@@ -31,6 +31,34 @@ ALIGN = 64
 
 
 @dataclass(frozen=True)
+class Bank:
+    """A stretch of the plan that has an address of its own at run time.
+
+    "io" holds what keeps its value between runs, "work" what lives within one: models that never run
+    at the same time share that memory.
+    """
+
+    name: str
+    start: int  # its place in the arena of a run that gets one piece of memory
+    bytes: int
+
+    @property
+    def pointer(self) -> str:
+        """its variable in generated C"""
+        return f"mem_{self.name}"
+
+    @property
+    def shareable(self) -> bool:
+        """whether its content is worth nothing between runs"""
+        return self.name != "io"
+
+    @property
+    def skew(self) -> int:
+        """distance of its first byte from an aligned address, which keeps all alignments"""
+        return self.start % ALIGN
+
+
+@dataclass(frozen=True)
 class Placement:
     """The finished plan of a graph."""
 
@@ -43,6 +71,11 @@ class Placement:
     arena: int
     bound: int
     order_optimal: bool
+    banks: tuple[Bank, ...]
+
+    def bank_at(self, offset: int) -> Bank:
+        """The bank that holds this byte."""
+        return next(b for b in reversed(self.banks) if b.start <= offset)
 
 
 @dataclass
@@ -72,7 +105,15 @@ def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Plac
         arena=made.arena,
         bound=made.bound,
         order_optimal=made.order_optimal,
+        banks=_banks(g, aliases, made),
     )
+
+
+def _banks(g: Graph, a: _Aliases, made: plan.Plan) -> tuple[Bank, ...]:
+    """The planner puts everything that lives for all time below the rest."""
+    kept = [v for v in a.ids if v.producer is None or v in g.output_values]
+    end = max((made.offset[v.name] + v.type.bytes for v in kept), default=0)
+    return Bank("io", 0, end), Bank("work", end, made.arena - end)
 
 
 # -- aliases ------------------------------------------------------------------------------------------

@@ -129,7 +129,12 @@ class UnitWriter:
             self.weights[symbol] = v
             return f"(({kind}){symbol})"
         base = self.p.offset[int(self.p.storage[v].base)]
-        return f"(({kind})(ram + {base}))"
+        return f"(({kind})({self.address(base)}))"
+
+    def address(self, offset: int) -> str:
+        """Where a byte of the plan lies: a bank of the run's memory and a distance."""
+        bank = self.p.bank_at(offset)
+        return f"{bank.pointer} + {offset - bank.start}"
 
     # -- layers --
     def layer(self, node: Node) -> _Layer:
@@ -145,7 +150,7 @@ class UnitWriter:
         return out
 
     def _contraction(self, node: Node, out: _Layer) -> None:
-        scratch = f"(float *)(ram + {self.p.scratch[node]})" if node in self.p.scratch else "0"
+        scratch = f"(float *)({self.address(self.p.scratch[node])})" if node in self.p.scratch else "0"
         outs = set(node.outputs)
         at = Places(self.storage_of, lambda v: self.pointer_text(v, v not in outs), scratch)
         text = contraction_text(parts(node), self.t, at)
@@ -163,7 +168,7 @@ class UnitWriter:
             text = self.pointer_text(v, v not in outs)
             return f"({text} + {s.offset})" if s.offset else text
 
-        base = f"ram + {self.p.scratch[node]}" if node in self.p.scratch else "ram"
+        base = self.address(self.p.scratch[node]) if node in self.p.scratch else "0"
         c = RoutineContext(pointer, self.t, base, exported=frozenset(self.g.output_values))
         out.body = opdef(node).routine(node, c).splitlines()  # type: ignore[attr-defined]
         if self.threads > 1:
@@ -207,9 +212,9 @@ class UnitWriter:
             out += ["", *self._function(layer)]
         if self.profile:
             out.append(f"MB_EXPORT unsigned long long {part}_ticks[{max(len(layers), 1)}];")
-        out += ["", f"MB_HIDDEN int {part}(char *ram) {{", "  int e = 0; (void)e; (void)ram;"]
+        out += ["", f"MB_HIDDEN int {part}(mb_mem mem) {{", "  int e = 0; (void)e; (void)mem;"]
         for k, layer in enumerate(layers):
-            call = f"mb_parallel_for(layer_{layer.name}, ram)" if layer.parallel else f"layer_{layer.name}(ram, 0, 1)"
+            call = f"mb_parallel_for(layer_{layer.name}, mem)" if layer.parallel else f"layer_{layer.name}(mem, 0, 1)"
             if self.profile:
                 call = f"{call}, {part}_ticks[{k}] += __builtin_readcyclecounter() - t{k}, e"
                 out.append(f"  const unsigned long long t{k} = __builtin_readcyclecounter();")
@@ -227,8 +232,10 @@ class UnitWriter:
         line = self.lines.get(n.name)
         if line:
             out.append(f'#line {line} "{self.prefix}.mb"')
-        out.append(f"MB_LAYER int layer_{layer.name}(char *ram, int tid, int nt) {{")
-        out.append("  (void)ram; (void)tid; (void)nt;")
+        out.append(f"MB_LAYER int layer_{layer.name}(mb_mem mem, int tid, int nt) {{")
+        out.append("  (void)mem; (void)tid; (void)nt;")
+        out += [f"  char *const {bank.pointer} = mem[{k}];" for k, bank in enumerate(self.p.banks)
+                if any(f"{bank.pointer} + " in b for b in layer.body)]
         out += [f"  {b}" for b in layer.body]
         out += ["  return 0;", "}"]
         return out

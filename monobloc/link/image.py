@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from monobloc.cache import Cache, key, tree_digest, write_atomic
-from monobloc.codegen.interface import model_table
+from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
@@ -98,7 +98,7 @@ def link_modules(
     if cache is not None and k and _from_cache(cache, k, out, o.map):
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), live=told)
-    programs = [] if not o.graph_lto else [_program(m, o, progress) for m in modules]
+    programs = [] if not o.graph_lto else share_memory([_program(m, o, progress) for m in modules], o)
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         prefixes = tuple(m.prefix for m in modules)
@@ -158,7 +158,8 @@ def image_key(
         code=[[bytes(x.code), bytes(x.bitcode)] for x in objects],
         what="image", modules=[module_key(m) for m in modules], emit=emit, tool=toolchain.tool_version(),
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
-        optimize=o.optimize, numerics=o.numerics, threads=o.threads, debug=o.debug, profile=o.profile, libs=list(libs),
+        optimize=o.optimize, numerics=o.numerics, threads=o.threads, arenas=o.arenas,
+        debug=o.debug, profile=o.profile, libs=list(libs),
         csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash], large_over=o.large_over,
     )
 
@@ -187,6 +188,11 @@ def _program(m: Module, o: Options, progress: Progress) -> Lowered:
         for name, text in {**model_files(low), f"{m.prefix}.h": low.header, f"{m.prefix}.mb": low.unit.listing}.items():
             (o.dump / m.prefix / name).write_text(text, encoding="utf-8")
     return low
+
+
+def share_memory(programs: list[Lowered], o: Options) -> list[Lowered]:
+    """Several models use one piece of memory for what lives within a run: one of them runs at a time."""
+    return [p.sharing() for p in programs] if len(programs) > 1 and o.arenas == "shared" else programs
 
 
 def check_budgets(programs: Sequence[Lowered], o: Options) -> None:
@@ -224,6 +230,7 @@ def _link(
     else:
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
+    code += _shared_memory(programs, folder, o, cache)
     progress("linking")
     if emit in ("archive", "object"):
         return _relocatable(code, prefixes, folder, out, emit, o)
@@ -336,6 +343,16 @@ def support_files(
                          includes=(INCLUDE,), name="models.c")
         out += [c.out for c in toolchain.compile_all([job], 1, cache)]
     return out
+
+
+def _shared_memory(programs: Sequence[Lowered], folder: Path, o: Options, cache: Cache | None) -> list[Path]:
+    """The object that defines what the models' runs share, if they do."""
+    sharing = [p.interface for p in programs if p.interface.shared]
+    if not sharing:
+        return []
+    job = CompileJob(shared_memory(sharing).encode(), folder / "memory.o", o.target.baseline(),
+                     includes=(INCLUDE,), name="memory.c")
+    return [c.out for c in toolchain.compile_all([job], 1, cache)]
 
 
 def exports(programs: Sequence[Lowered], prefixes: Sequence[str]) -> tuple[str, ...]:

@@ -38,15 +38,15 @@ struct ram {
 
 static _Alignas(MB_RAM_ALIGN) char own[(sizeof(struct ram) + 63) / 64 * 64];
 
-__attribute__((noinline)) static int layer_scale(char *ram, int tid, int nt) {
-  struct ram *r = (struct ram *)ram;
+__attribute__((noinline)) static int layer_scale(mb_mem mem, int tid, int nt) {
+  struct ram *r = (struct ram *)mem[0];
   long lo = (long)N * tid / nt, hi = (long)N * (tid + 1) / nt;
   for (long i = lo; i < hi; i++) r->y[i] = r->x[i] * 3 + (float)r->k;
   return r->k == 7 && tid ? 100 + tid : MB_OK;
 }
 
-__attribute__((noinline)) static int layer_note(char *ram, int tid, int nt) {
-  struct ram *r = (struct ram *)ram;
+__attribute__((noinline)) static int layer_note(mb_mem mem, int tid, int nt) {
+  struct ram *r = (struct ram *)mem[0];
   volatile char here[2048];
   here[0] = 1;
   for (volatile int i = 0; i < SPIN; i++) {
@@ -57,8 +57,8 @@ __attribute__((noinline)) static int layer_note(char *ram, int tid, int nt) {
   return MB_OK;
 }
 
-__attribute__((noinline)) static int layer_sum(char *ram, int tid, int nt) {
-  struct ram *r = (struct ram *)ram;
+__attribute__((noinline)) static int layer_sum(mb_mem mem, int tid, int nt) {
+  struct ram *r = (struct ram *)mem[0];
   for (long j = 10L * tid / nt; j < 10L * (tid + 1) / nt; j++) {
     float sum = 0;
     for (long i = j * N / 10; i < (j + 1) * N / 10; i++) sum += r->x[i];
@@ -68,9 +68,9 @@ __attribute__((noinline)) static int layer_sum(char *ram, int tid, int nt) {
 }
 
 #if THREADS > 1
-#define CALL(fn) mb_parallel_for(fn, ram)
+#define CALL(fn) mb_parallel_for(fn, mem)
 #else
-#define CALL(fn) fn(ram, 0, 1)
+#define CALL(fn) fn(mem, 0, 1)
 #endif
 
 #ifdef MB_PROBE
@@ -79,6 +79,7 @@ MB_EXPORT const char *probe_missing(const char *features) { return mb_cpu_missin
 #endif
 
 static int run_layers(char *ram) {
+  char *const mem[] = {ram};
   int status = MB_OK;
   for (int i = 0; i < REPEAT && !status; i++) {
     if ((status = CALL(layer_scale))) break;
@@ -123,6 +124,7 @@ static const struct mb_tensor_info outputs[] = {
     {"who", MB_I64, 1, dims_p, 8 * PARTS, at_who},
     {"mode", MB_I64, 1, dims_p, 8 * PARTS, at_mode},
 };
+static const struct mb_bank own_banks[] = {{"io", own, sizeof own}};
 static const struct mb_model_info models[] = {
     {MB_ABI,
      sizeof(struct mb_model_info),
@@ -148,7 +150,9 @@ static const struct mb_model_info models[] = {
      mb_strerror,
      "test",
      LISTED,
-     THREADS},
+     THREADS,
+     1,
+     own_banks},
     {MB_ABI,
      sizeof(struct mb_model_info),
      "second",
@@ -169,7 +173,9 @@ static const struct mb_model_info models[] = {
      mb_strerror,
      "test",
      LISTED,
-     1},
+     1,
+     1,
+     own_banks},
 };
 
 const struct mb_model_info *monobloc_model(int i) { return i >= 0 && i < MODELS ? &models[i] : 0; }

@@ -112,10 +112,12 @@ extern const struct header __ehdr_start MB_HIDDEN;
  * old kernel refuses, and nothing is lost. */
 void mb_populate(const struct mb_model_info *m) {
   enum { PAGE = 4096, MADV_HUGEPAGE = 14, MADV_POPULATE_WRITE = 23 };
-  const uintptr_t from = (uintptr_t)m->ram() & -(uintptr_t)PAGE;
-  const uint64_t size = (uintptr_t)m->ram() + m->ram_size - from;
-  mb_sys3(SYS_madvise, (long)from, (long)size, MADV_HUGEPAGE);
-  mb_sys3(SYS_madvise, (long)from, (long)size, MADV_POPULATE_WRITE);
+  for (int i = 0; i < m->n_banks; i++) {
+    const uintptr_t at = (uintptr_t)m->banks[i].at, from = at & -(uintptr_t)PAGE;
+    const uint64_t size = at + m->banks[i].bytes - from;
+    mb_sys3(SYS_madvise, (long)from, (long)size, MADV_HUGEPAGE);
+    mb_sys3(SYS_madvise, (long)from, (long)size, MADV_POPULATE_WRITE);
+  }
 }
 
 void mb_touch_everything(const struct mb_model_info *m) {
@@ -129,7 +131,9 @@ void mb_touch_everything(const struct mb_model_info *m) {
         (const volatile unsigned char *)((__ehdr_start.type == ET_DYN ? base : 0) + s[i].vaddr);
     for (uint64_t at = 0; at < s[i].filesz; at += LINE) (void)p[at];
   }
-  volatile unsigned char *ram = m->ram();
-  for (uint64_t at = 0; at < m->ram_size; at += PAGE) ram[at] = ram[at];
+  for (int i = 0; i < m->n_banks; i++) {
+    volatile char *bank = m->banks[i].at;
+    for (uint64_t at = 0; at < m->banks[i].bytes; at += PAGE) bank[at] = bank[at];
+  }
   paint(m->stack_bound < (2u << 20) ? m->stack_bound + PAGE : 2u << 20);
 }

@@ -35,7 +35,7 @@ struct mb_slot {
 static struct {
   MB_LINE uint32_t seq; /* number of the current job; futex of idle workers */
   mb_layer fn;
-  char *ram;
+  mb_mem mem;
   uint64_t fp; /* the caller's floating-point mode: the same bits from every thread */
   int nt;
   int quit;
@@ -87,7 +87,7 @@ static void work(int t) {
     if (MB_LOAD(&pool.quit)) return;
     if (!take(t, seen)) continue;
     mb_fp_enter_mode(pool.fp);
-    me->status = pool.fn(pool.ram, t, pool.nt);
+    me->status = pool.fn(pool.mem, t, pool.nt);
     MB_SWAP(&me->done, seen); /* in order with the load below: the caller does the reverse */
     if (MB_LOAD_ALL(&pool.waiting)) mb_futex_wake(&me->done, 1);
   }
@@ -101,18 +101,18 @@ static void wait_for(struct mb_slot *s, uint32_t job) {
   MB_SWAP(&pool.waiting, 0);
 }
 
-static int run_parts(mb_layer fn, char *ram, int nt) {
+static int run_parts(mb_layer fn, mb_mem mem, int nt) {
   uint32_t job = pool.seq + 1;
   for (int t = nt; t < pool.threads; t++)
     __atomic_store_n(&pool.slot[t].claim, job, __ATOMIC_RELEASE);
-  pool.fn = fn, pool.ram = ram, pool.nt = nt, pool.fp = mb_fp_get();
+  pool.fn = fn, pool.mem = mem, pool.nt = nt, pool.fp = mb_fp_get();
   MB_SWAP(&pool.seq, job);
   if (MB_LOAD_ALL(&pool.sleepers)) mb_futex_wake(&pool.seq, INT32_MAX);
-  int status = fn(ram, 0, nt);
+  int status = fn(mem, 0, nt);
   for (int t = 1; t < nt; t++) {
     struct mb_slot *s = &pool.slot[t];
     if (pool.patient || !take(t, job)) continue;
-    s->status = fn(ram, t, nt);
+    s->status = fn(mem, t, nt);
     __atomic_store_n(&s->done, job, __ATOMIC_RELEASE);
   }
   for (int t = 1; t < nt; t++) {
@@ -122,12 +122,12 @@ static int run_parts(mb_layer fn, char *ram, int nt) {
   return status;
 }
 
-MB_RT int mb_parallel_upto(mb_layer fn, char *ram, int most) {
+MB_RT int mb_parallel_upto(mb_layer fn, mb_mem mem, int most) {
   if (__atomic_load_n(&pool.threads, __ATOMIC_RELAXED) < 2 || most < 2 ||
       __atomic_exchange_n(&pool.owner, 1, __ATOMIC_ACQUIRE))
-    return fn(ram, 0, 1);
+    return fn(mem, 0, 1);
   int nt = pool.threads < most ? pool.threads : most;
-  int status = nt < 2 ? fn(ram, 0, 1) : run_parts(fn, ram, nt);
+  int status = nt < 2 ? fn(mem, 0, 1) : run_parts(fn, mem, nt);
   __atomic_store_n(&pool.owner, 0, __ATOMIC_RELEASE);
   return status;
 }

@@ -67,8 +67,16 @@ struct mb_tensor_info {
   void *(*at)(void *ram); /* where it lies in this arena */
 };
 
+/* A piece of the image's own memory. */
+struct mb_bank {
+  const char *name;
+  char *at;
+  uint64_t bytes;
+};
+
 /* `run`, `reset` and `ram` use the image's own arena; the `_at` forms any other of `ram_size`
- * bytes, aligned to MB_RAM_ALIGN, after one `reset_at`. `reset`, `set_threads` and `stop` may be
+ * bytes, aligned to MB_RAM_ALIGN, after one `reset_at`. The own arena is in `banks`, the first of
+ * which holds inputs and outputs and begins at `ram()`; models may share the others. `reset`, `set_threads` and `stop` may be
  * NULL where there is nothing to do. */
 struct mb_model_info {
   uint32_t abi;
@@ -92,13 +100,15 @@ struct mb_model_info {
   const char *target;
   const char *features; /* required of the CPU, LLVM's names separated by commas */
   int32_t max_threads;
+  int32_t n_banks;
+  const struct mb_bank *banks;
 };
 
 #define MB_RAM_ALIGN 64
 
 #if UINTPTR_MAX == UINT64_MAX
 MB_STATIC_ASSERT(sizeof(struct mb_tensor_info) == 40, "mb_tensor_info is part of the ABI");
-MB_STATIC_ASSERT(sizeof(struct mb_model_info) == 152, "mb_model_info is part of the ABI");
+MB_STATIC_ASSERT(sizeof(struct mb_model_info) == 160, "mb_model_info is part of the ABI");
 #endif
 
 MB_EXPORT const struct mb_model_info *monobloc_model(int i);

@@ -7,17 +7,21 @@
 
 #include "mb/abi.h"
 
+/* The memory of one run: where each bank of the plan begins. Bank 0 holds inputs, outputs and state,
+ * bank 1 what lives within a run; further ones are memory regions of the target. */
+typedef char *const *mb_mem;
+
 /* A layer does part `tid` of `nt` of its work and returns a status. How work is parted never
  * changes a result. */
-typedef int (*mb_layer)(char *ram, int tid, int nt);
+typedef int (*mb_layer)(mb_mem mem, int tid, int nt);
 
 /* Runs all parts of a layer and waits for them. The status of the lowest part that failed, or
  * MB_OK. Any thread may call it: one caller at a time gets the workers, others run their layer
  * alone, and so does a process after fork. A layer whose scratch is planned for fewer threads than
  * the pool may have says so with `most`. */
-MB_RT int mb_parallel_upto(mb_layer fn, char *ram, int most);
-static inline int mb_parallel_for(mb_layer fn, char *ram) {
-  return mb_parallel_upto(fn, ram, INT32_MAX);
+MB_RT int mb_parallel_upto(mb_layer fn, mb_mem mem, int most);
+static inline int mb_parallel_for(mb_layer fn, mb_mem mem) {
+  return mb_parallel_upto(fn, mem, INT32_MAX);
 }
 
 /* n is cut to 1..MB_MAX_THREADS, the calling thread included. Starts and ends workers. */
