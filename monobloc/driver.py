@@ -165,6 +165,8 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
           libs: Sequence[str], libdirs: Sequence[Path]) -> Image:
     if not given.modules:
         raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
+    if o.connect and not o.graph_lto:
+        raise LinkError("`--connect` needs the graphs, and `--graph-lto off` links code as it is")
     if o.graph_lto and (others := fat.other_symbols(given.objects)):
         raise LinkError(f"an object holds a model and other code in one file, as `ld -r` joins them: `{others[0]}`",
                         hints=["link the files that were joined, or pass `--graph-lto off` to link them as they are"])
@@ -188,11 +190,12 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
         return Build(out, Image(out), {str(inputs[0]): imported})
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         given, imports = Inputs(), {}
+        alone = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
         for k, path in enumerate(inputs):
             if is_model(path):
                 progress(f"reading {path.name}")
-                imports[str(path)] = import_model(path, own.get(path, o))
-                _add_model(given, path, imports[str(path)], own.get(path, o), Path(tmp) / f"{k}.o", progress)
+                imports[str(path)] = import_model(path, own.get(path, alone))
+                _add_model(given, path, imports[str(path)], own.get(path, alone), Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
                 given.user.append(Path(tmp) / str(k) / f"{path.stem}.o")
             else:

@@ -65,7 +65,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "partitions": _flag(int, "--partitions", metavar="N", group=MODEL, min=1, help="cut the model into N parts"),
     },
     PROGRAM: {
-        "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another's output"),
+        "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another model"),
         "used_by": _many("--used-by", metavar="FILE", group=LINK, help="keep only outputs that this object reads"),
         "name": _flag(str, "--name", metavar="NAME", group=LINK, help="prefix of the connected models' C names"),
     },

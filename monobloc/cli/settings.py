@@ -28,7 +28,7 @@ from monobloc.cli import Usage
 from monobloc.cli.flags import FLAGS, MODEL, Flags
 from monobloc.driver import SourceFlags, user_cache
 from monobloc.errors import ModelError, MonoblocError
-from monobloc.link.program import parse_connections
+from monobloc.link.connect import parse_connections
 from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
 from monobloc.targets import resolve
 

@@ -38,6 +38,7 @@ from monobloc.link.objects import (
     module_key,
     trial_link,
 )
+from monobloc.link.program import check_prefixes
 from monobloc.link.program import programs as merge_programs
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
@@ -169,15 +170,6 @@ def compiler_digest() -> str:
     """Our own sources decide the output too."""
     root = CSRC.parent
     return key(files=[(p.relative_to(root).as_posix(), p.read_bytes()) for p in sorted(root.rglob("*.py"))])
-
-
-def check_prefixes(modules: Sequence[Module]) -> None:
-    seen: dict[str, str] = {}
-    for m in modules:
-        if m.prefix in seen:
-            raise LinkError(f"two models have the prefix `{m.prefix}`: {seen[m.prefix]} and {m.origin}",
-                            hints=["compile one of them with `--name OTHER`"])
-        seen[m.prefix] = m.origin
 
 
 def _program(m: Module, o: Options, progress: Progress) -> Lowered:

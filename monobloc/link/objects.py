@@ -47,6 +47,7 @@ class PartInfo:
     model_outputs: tuple[tuple[str, str], ...]  # exported name, value
     all_inputs: tuple[str, ...]
     all_outputs: tuple[str, ...]
+    model: str = ""  # the content of the whole model, weights included, and where it was cut
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,8 @@ def _part_info(obj: Object) -> PartInfo | None:
         pairs = tuple((str(a), str(b)) for a, b in raw["model_outputs"])
         names = (tuple(map(str, raw[k])) for k in ("model_inputs", "all_inputs", "all_outputs"))
         model_inputs, all_inputs, all_outputs = names
-        return PartInfo(int(raw["index"]), int(raw["count"]), model_inputs, pairs, all_inputs, all_outputs)
+        index, count, model = int(raw["index"]), int(raw["count"]), str(raw.get("model", ""))
+        return PartInfo(index, count, model_inputs, pairs, all_inputs, all_outputs, model)
     except (KeyError, TypeError, ValueError):
         raise LinkError(f"{obj.name}: damaged summary: the record of the part does not read") from None
 

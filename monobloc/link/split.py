@@ -7,10 +7,12 @@ they meet again. Nodes keep theirs too, so the merged graph is the whole one.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.text import print_graph
 from monobloc.link.objects import Module, PartInfo
 
 
@@ -65,10 +67,12 @@ def _ancestors(v: Value) -> set[Node]:
 
 def _parts(m: Module, groups: Sequence[Sequence[Node]]) -> list[Module]:
     where = {n: k for k, group in enumerate(groups) for n in group}
-    return [_part(m, k, group, where, len(groups)) for k, group in enumerate(groups)]
+    cut = [print_graph(m.graph), *(",".join(n.name for n in group) for group in groups)]
+    model = hashlib.sha256("\n".join(cut).encode()).hexdigest()
+    return [_part(m, k, group, where, len(groups), model) for k, group in enumerate(groups)]
 
 
-def _part(m: Module, k: int, nodes: Sequence[Node], where: dict[Node, int], count: int) -> Module:
+def _part(m: Module, k: int, nodes: Sequence[Node], where: dict[Node, int], count: int, model: str) -> Module:
     g, last = m.graph, k == count - 1
     out = Graph(g.name)
     env: dict[Value, Value] = {}
@@ -99,5 +103,5 @@ def _part(m: Module, k: int, nodes: Sequence[Node], where: dict[Node, int], coun
     out.outputs = [(v.name, env[v]) for v in crossing]
     out.outputs += [(f"out:{name}", use(v)) for name, v in leaving]
     info = PartInfo(k, count, tuple(inputs), tuple((name, v.name) for name, v in leaving),
-                    tuple(v.name for v in g.inputs), tuple(name for name, _ in g.outputs))
+                    tuple(v.name for v in g.inputs), tuple(name for name, _ in g.outputs), model)
     return Module(out, m.prefix, m.title, m.origin, info)
