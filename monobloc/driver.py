@@ -23,7 +23,7 @@ from monobloc.link.program import programs as merge_programs
 from monobloc.link.split import split_at, split_into
 from monobloc.link.start import start_from
 from monobloc.loader import CompiledModel
-from monobloc.object import ar, fat, sysroot, toolchain
+from monobloc.object import ar, bitcode, fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
 from monobloc.targets import resolve
@@ -170,7 +170,9 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
     if o.graph_lto and (others := fat.other_symbols(given.objects)):
         raise LinkError(f"an object holds a model and other code in one file, as `ld -r` joins them: `{others[0]}`",
                         hints=["link the files that were joined, or pass `--graph-lto off` to link them as they are"])
-    return link_modules(given.modules, out, emit, o, open_cache(o), given.user, progress, libs, libdirs, given.objects)
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        user = given.user if o.lto == "none" else bitcode.unified(given.user, Path(tmp), o.target, open_cache(o))
+        return link_modules(given.modules, out, emit, o, open_cache(o), user, progress, libs, libdirs, given.objects)
 
 
 # -- both ---------------------------------------------------------------------------------------------

@@ -23,12 +23,11 @@ from monobloc.codegen.names import mangle
 from monobloc.errors import LinkError, ToolchainError
 from monobloc.link.objects import Module, copy_graph
 from monobloc.link.program import canonical_order
-from monobloc.object import ar, elf, slim, toolchain
+from monobloc.object import ar, bitcode, elf, slim, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.toolchain import CompileJob, Libc, LinkJob
 from monobloc.options import Options
 
-BITCODE_MAGIC = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # plain, wrapped
 TABLE = "monobloc_model"
 Chain = tuple[str, ...]  # who names a symbol, who names that, ... up to a root
 _CHAIN = re.compile(r">>> referenced by: (?P<file>.+?):\((?P<symbol>.*)\)(?: \((?P<root>[^()]+)\))?$")
@@ -141,28 +140,24 @@ def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
         yield path.name, data
         return
     for m in ar.members(data, path):
-        if elf.is_elf(m.data) or is_bitcode(m.data):
+        if elf.is_elf(m.data) or bitcode.is_bitcode(m.data):
             yield f"{path.name}({m.name})", m.data
-
-
-def is_bitcode(data: Buffer) -> bool:
-    return bytes(data[:4]) in BITCODE_MAGIC
 
 
 def undefined(data: Buffer, scratch: Path, o: Options) -> set[str]:
     """Symbols one file needs: native, fat or bitcode, GCC's slim form, or a shared library."""
-    if is_bitcode(data):
+    if bitcode.is_bitcode(data):
         data = _compiled(data, scratch, o)
     if not elf.is_elf(data):
         raise LinkError("`--used-by` takes objects, bitcode and archives of them",
                         notes=[f"it starts with {bytes(data[:8])!r}"])
-    return {s.name for s in elf.linked_symbols(data) if not s.defined} | slim.undefined(data)
+    return {s.name for s in elf.linked_symbols(data) if s.name and not s.defined} | slim.undefined(data)
 
 
-def _compiled(bitcode: Buffer, scratch: Path, o: Options) -> Buffer:
+def _compiled(code: Buffer, scratch: Path, o: Options) -> Buffer:
     """As code, so that inline assembly is seen too; without optimizing, for its own link may not either."""
     source, made = scratch.with_suffix(".bc"), scratch.with_suffix(".o")
-    write_atomic(source, [bitcode])
+    write_atomic(source, [code])
     job = LinkJob("relocatable", (source,), made, o.target, gc=False, extra=("--lto-O0", "--lto-CGO0"))
     try:
         return toolchain.link(job).out.read_bytes()

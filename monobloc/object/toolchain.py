@@ -46,7 +46,7 @@ _LANGUAGES = {
     ".C": "c++",
     ".S": "assembler-with-cpp",
 }
-_LANGUAGES |= {".s": "assembler", ".i": "cpp-output", ".ii": "c++-cpp-output"}
+_LANGUAGES |= {".s": "assembler", ".i": "cpp-output", ".ii": "c++-cpp-output", ".bc": "ir"}
 _STANDARDS = {"c": ("-std=gnu11",), "c++": ("-std=gnu++17",)}
 _NUMERIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=on")
 _SECTIONS = ("-fPIC", "-ffunction-sections", "-fdata-sections")
@@ -338,7 +338,7 @@ def _place(job: CompileJob, scratch: Path) -> tuple[Path, Path]:
 def _compile_key(
     job: CompileJob, tools: Tools, command: list[str], folder: Path, includes: list[str]
 ) -> str:
-    if job.hosted:  # which headers of the system are read, only the preprocessor knows
+    if job.hosted and job.language != "ir":  # which headers of the system are read, only the preprocessor knows
         preprocess = [*(c for c in command if c != "-c"), "-E", "-o", "-"]
         try:
             text = run(preprocess, what="preprocessing", cwd=folder).stdout.encode()
