@@ -30,6 +30,12 @@ INT_FNS = {
 }  # fmt: skip
 INDEX_FNS = {"floordiv": "mb_floordiv", "floormod": "mb_floormod", "imin": "mb_min_long", "imax": "mb_max_long"}
 
+# an index that is data, as far as nothing proves it (ops/indexing.py)
+INDEX_CHECKS = {
+    "index": "mb_index({0}, {1}, &bad)", "index_below": "mb_index_below({0}, {1}, &bad)",
+    "index_wrap": "mb_index_wrap({0}, {1})", "index_inside": "{0}",
+}  # fmt: skip
+
 
 def compute_type(d: DType) -> DType:
     """The type arithmetic is done in: half floats compute as float."""
@@ -86,8 +92,8 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
         return f"({args[0]} / {args[1]})"
     if fn in INDEX_FNS:
         return f"{INDEX_FNS[fn]}({', '.join(args)})"
-    if fn == "index":
-        return f"mb_index({args[0]}, {args[1]}, &bad)"
+    if fn in INDEX_CHECKS:
+        return INDEX_CHECKS[fn].format(*args)
     if fn == "bnot":
         return f"({kind.c})(~{args[0]})"
     if fn in ("shl", "shr"):

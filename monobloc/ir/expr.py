@@ -315,7 +315,7 @@ def bounds(e: Expr) -> tuple[float, float]:
             return (lo // k, hi // k)
         if e.fn == "floormod" and isinstance(e.args[1], Num):
             return (0, int(e.args[1].value) - 1)
-        if e.fn == "index":
+        if e.fn.startswith("index"):
             return (0, int(e.args[1].value) - 1)  # type: ignore[attr-defined]
         if e.fn in ("imin", "imax"):
             (al, ah), (bl, bh) = bounds(e.args[0]), bounds(e.args[1])

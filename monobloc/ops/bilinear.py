@@ -211,7 +211,7 @@ class RoiAlign(OpDef):
         assert x is not None and rois is not None and at is not None
         v, a = n.used[0], n.attrs
         work, s = work_type(v.dtype), a["samples"]
-        image = checked(at, n.used[2], v.shape[0])
+        image = checked(at, n.used[2], v.shape[0], a)
 
         def axis(k: int, roi: Expr, cell: Expr, sample: Expr) -> list[tuple[Expr, Expr]]:
             n = v.shape[2 + k]

@@ -37,11 +37,34 @@ def wrapped(at: Array, n: int | Array, op: str) -> Array:
     return np.where(at < 0, at + size, at)
 
 
-def checked(at: Fn, v: Value, n: int) -> Fn:
-    """`at` as an index of an axis of size n: checked at run time unless it is constant and inside"""
-    if v.const is not None and v.type.size and v.const.array.min() >= 0 and v.const.array.max() < n:
-        return lambda *i: cast(at(*i), DType.I64)
-    return lambda *i: call("index", cast(at(*i), DType.I64), Num(n, DType.I64), dtype=DType.I64)
+INDEX_RANGE = "index_range"  # attribute: [lowest, highest] that indices are proven to be (passes/ranges.py)
+
+
+def proven(v: Value, attrs: dict[str, Any], n: int) -> str:
+    """What is left to do with an index of an axis of size n: nothing ("inside"), to count negative ones from
+    the end ("wrap"), to compare with n ("below"), or both ("index")."""
+    if v.const is not None and v.type.size:
+        lo, hi = int(v.const.array.min()), int(v.const.array.max())
+    elif INDEX_RANGE in attrs:
+        lo, hi = attrs[INDEX_RANGE]
+    else:
+        return "index"
+    if hi < n and lo >= -n:
+        return "inside" if lo >= 0 else "wrap"
+    return "below" if lo >= 0 else "index"
+
+
+def checked(at: Fn, v: Value, n: int, attrs: dict[str, Any]) -> Fn:
+    """`at` as an index of an axis of size n: checked at run time as far as nothing proves it"""
+    how = "index_" + proven(v, attrs, n) if proven(v, attrs, n) != "index" else "index"
+    return lambda *i: call(how, cast(at(*i), DType.I64), Num(n, DType.I64), dtype=DType.I64)
+
+
+def checked_c(k: str, v: Value, attrs: dict[str, Any], n: int) -> str:
+    """C: the same for an index in the variable `k` of a routine"""
+    how = proven(v, attrs, n)
+    wrap, check = f"{k} += {k} < 0 ? {n} : 0;", f"if ({k} < 0 || {k} >= {n}) return MB_E_INDEX;"
+    return {"inside": "", "wrap": wrap, "below": check, "index": f"{wrap} {check}"}[how]
 
 
 class Gather(OpDef):
@@ -74,7 +97,7 @@ class Gather(OpDef):
         (x, at), axis = xs, n.attrs["axis"]
         assert x is not None and at is not None
         v, rank = n.used[0], n.used[1].type.rank
-        pick = checked(at, n.used[1], v.shape[axis])
+        pick = checked(at, n.used[1], v.shape[axis], n.attrs)
         return lambda *i: x(*i[:axis], pick(*i[axis : axis + rank]), *i[axis + rank :])
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
@@ -120,7 +143,7 @@ class GatherElements(OpDef):
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
         (x, at), axis = xs, n.attrs["axis"]
         assert x is not None and at is not None
-        pick = checked(at, n.used[1], n.used[0].shape[axis])
+        pick = checked(at, n.used[1], n.used[0].shape[axis], n.attrs)
         return lambda *i: x(*i[:axis], pick(*i), *i[axis + 1 :])
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
@@ -188,7 +211,7 @@ class GatherND(OpDef):
         assert x is not None and at is not None
         v, w = n.used
         batch, lead, width = n.attrs["batch_dims"], w.type.rank - 1, w.shape[-1]
-        picks = [checked(at, w, v.shape[batch + k]) for k in range(width)]
+        picks = [checked(at, w, v.shape[batch + k], n.attrs) for k in range(width)]
 
         def f(*i: Expr) -> Expr:
             inner = [p(*i[:lead], idx(k)) for k, p in enumerate(picks)]
@@ -314,8 +337,7 @@ class ScatterElements(OpDef):
         names[axis] = "k"
         return f"""{_head(n, c)}{_loops(at.shape)} {{
   long p = {here}, k = (long)at[p];
-  k += k < 0 ? {size} : 0;
-  if (k < 0 || k >= {size}) return MB_E_INDEX;
+  {checked_c("k", at, n.attrs, size)}
   {x.dtype.c} *d = y + ({_offset(_dense(x.shape), names)}), v = u[p];
   {_combine(n.attrs["reduction"], x.dtype)}
 }}"""
@@ -368,8 +390,7 @@ class ScatterND(OpDef):
         width = at.shape[-1]
         inner = TensorType(x.dtype, x.shape[width:]).size
         find = "\n".join(
-            f"  k = (long)at[t * {width} + {j}]; k += k < 0 ? {d} : 0;\n"
-            f"  if (k < 0 || k >= {d}) return MB_E_INDEX;\n"
+            f"  k = (long)at[t * {width} + {j}]; {checked_c('k', at, n.attrs, d)}\n"
             f"  base += k * {s};"
             for j, (d, s) in enumerate(zip(x.shape[:width], _dense(x.shape)[:width], strict=True))
         )

@@ -45,11 +45,12 @@ class Pass(Protocol):
 
 def pipeline() -> list[Pass]:
     """The passes in order. Each line is one idea and one file."""
-    from monobloc.passes import canonicalize, cse, dce, decompose, fold, fuse, layout, outputs, patterns, select
+    from monobloc.passes import canonicalize, cse, dce, decompose, fold, fuse, layout, outputs, patterns, ranges, select
 
     return [
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
         patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
+        ranges.RangesPass(),  # what a value can be removes clips, checks and casts that do nothing
         fold.Fold(),  # constants meet: BatchNorm into weights, scales into scales
         decompose.Decompose(),  # transposed convolutions are convolutions and an interleaving
         cse.Cse(),  # equal nodes are one

@@ -121,12 +121,15 @@ class Evaluator:
             return args[0] != 0 if e.dtype is DType.BOOL else args[0].astype(e.dtype.numpy)
         if e.fn == "bitcast":
             return args[0].view(e.dtype.numpy)
-        if e.fn == "index":
-            return self._index(*args)
+        if e.fn.startswith("index"):
+            return self._index(e.fn, *args)
         out = FUNCTIONS[e.fn](*args)
         return np.broadcast_to(out, (self.count,)).astype(e.dtype.numpy, copy=False)
 
-    def _index(self, at: Array, n: Array) -> Array:
+    def _index(self, fn: str, at: Array, n: Array) -> Array:
+        """A proven index must be what it is said to be."""
+        assert fn in ("index", "index_wrap") or (at >= 0).all(), fn
+        assert fn in ("index", "index_below") or ((at >= -n) & (at < n)).all(), fn
         at = np.where(at < 0, at + n, at)
         if ((at < 0) | (at >= n)).any():
             raise IndexOutside

@@ -13,6 +13,14 @@ MB_INLINE long mb_index(long i, long n, int *bad) {
   return out ? 0 : i;
 }
 
+/* Of indices that are known not to be negative; of indices that are known to fit. */
+MB_INLINE long mb_index_below(long i, long n, int *bad) {
+  int out = i >= n;
+  *bad |= out;
+  return out ? 0 : i;
+}
+MB_INLINE long mb_index_wrap(long i, long n) { return i < 0 ? i + n : i; }
+
 MB_INLINE long mb_floordiv(long a, long b) { return a / b - (a % b < 0); }
 MB_INLINE long mb_floormod(long a, long b) { return a % b < 0 ? a % b + b : a % b; }
 
