@@ -199,10 +199,10 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
                 imports[str(path)] = import_model(path, own.get(path, alone))
                 _add_model(given, path, imports[str(path)], own.get(path, alone), Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
-                given.user.append(Path(tmp) / str(k) / f"{path.stem}.o")
+                given.user.append(Path(tmp) / str(k) / f"{path.name}.o")
             else:
                 given.add_object(path)
-        sources = [(p, Path(tmp) / str(k) / f"{p.stem}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
+        sources = [(p, Path(tmp) / str(k) / f"{p.name}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
         if sources:
             flags = replace(flags, includes=(*flags.includes, write_headers(given.modules, Path(tmp) / "include", o)))
         for path, made in sources:

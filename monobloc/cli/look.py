@@ -128,8 +128,8 @@ def report_of(file: Path, o: Options) -> dict[str, Any]:
         return known
     if elf.is_elf(data):
         console.note("not built here, or with `--no-cache`: layers and memory plan are in the build's `--report`")
-    return {"image": file.name, "bytes": len(data), "sections": facts.of_sections(data), "models": [],
-            "symbols": _own_symbols(data)}
+    of_bytes = facts.of_bytes(data, None, [])
+    return {"report": facts.FORMAT, "image": file.name, "bytes": len(data), **of_bytes, "models": []}
 
 
 def _read_report(file: Path) -> dict[str, Any]:
@@ -150,21 +150,12 @@ def _modules(file: Path, o: Options) -> list[Module]:
 
 def _of_modules(file: Path, modules: Sequence[Module], o: Options) -> dict[str, Any]:
     data = ar.map_file(file)
+    programs = [facts.program_of(m, o) for m in modules]
     return {
         "report": facts.FORMAT, "image": file.name, "bytes": len(data), "target": o.target.name, "cpu": o.target.cpu,
-        "features": list(o.target.features), "options": facts.options_facts(o), "sections": facts.of_sections(data),
-        "symbols": [], "models": [facts.of_program(facts.program_of(m, o)) for m in modules],
+        "features": list(o.target.features), "options": facts.options_facts(o),
+        **facts.of_bytes(data, None, programs), "models": [facts.of_program(p) for p in programs],
     }
-
-
-def _own_symbols(data: memoryview) -> list[dict[str, Any]]:
-    if not elf.is_elf(data):
-        return []
-    parsed = elf.Elf(data)
-    names = {s.index: s.name for s in parsed.sections}
-    found = [s for s in parsed.symbols if s.defined and s.size]
-    return sorted(({"name": s.name, "bytes": s.size, "section": names.get(s.section, "")} for s in found),
-                  key=lambda s: (-int(str(s["bytes"])), str(s["name"])))
 
 
 def _show_object(file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -34,8 +33,8 @@ def build(files: list[str], output: Path | None, flags: Flags) -> int:
     inputs: list[Path] = [*(m for m, _ in work.models), *work.files]
     if any(isinstance(w, str) for w in words):
         raise Usage("options between files are for `monobloc link`")
-    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, console.progress() as progress:
-        o = _with_map(work.options, work.flags, emit, Path(tmp))
+    o = _linker_words(work.options, work.flags, emit)
+    with console.progress() as progress:
         of = {m: replace(mo, map=o.map, link_args=o.link_args) for m, mo in work.models}
         libs, dirs = _libraries(work.flags)
         made = driver.build(inputs, out, emit, of.get(first, o) if len(inputs) == 1 else o, progress,
@@ -97,8 +96,8 @@ def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags)
     emit = _link_emit(output, relocatable, flags)
     out = output or (Path("a.o") if emit == "object" else _default_output(paths[0], emit))
     _not_over_an_input(out, paths)
-    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, console.progress() as progress:
-        o = _with_map(options(flags), flags, emit, Path(tmp))
+    o = _linker_words(options(flags), flags, emit)
+    with console.progress() as progress:
         image = driver.link(words, out, emit, o, progress, *_libraries(flags))
         report = _report(image, emit, o, {})
     _finish(report, out, paths, Work(o, files=tuple(paths), output=out, flags=flags))
@@ -135,8 +134,8 @@ def _not_over_an_input(out: Path, inputs: list[Path]) -> None:
         raise Usage(f"`-o {out}` is a folder")
 
 
-def _with_map(o: Options, flags: Flags, emit: Emit, folder: Path) -> Options:
-    """With the linker's map: the report reads symbols from it, since images have none."""
+def _linker_words(o: Options, flags: Flags, emit: Emit) -> Options:
+    """`-T` and `-Map` are the linker's, which makes the final layout of executables and shared libraries only."""
     if emit not in ("exe", "shared"):
         if "script" in flags or "map" in flags:
             raise Usage("`-T` and `-Map` are for executables and shared libraries")
@@ -145,7 +144,7 @@ def _with_map(o: Options, flags: Flags, emit: Emit, folder: Path) -> Options:
     if script is not None and not script.is_file():
         raise LinkError(f"cannot read `{script}`: no such file")
     words = ("-T", str(script)) if script is not None else ()
-    return replace(o, map=flags.get("map") or folder / "map", link_args=words)
+    return replace(o, map=flags.get("map"), link_args=words)
 
 
 def _libraries(flags: Flags) -> tuple[list[str], list[Path]]:

@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import live, stack
+from monobloc.link import live, stack, trace
 from monobloc.link.live import Liveness
 from monobloc.link.objects import (
     CSRC,
@@ -40,6 +40,7 @@ from monobloc.link.objects import (
 )
 from monobloc.link.program import check_prefixes
 from monobloc.link.program import programs as merge_programs
+from monobloc.link.trace import Trace
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
 from monobloc.object.localize import localize
@@ -60,6 +61,7 @@ class Image:
     cached: bool = False
     modules: tuple[Module, ...] = ()
     live: Liveness = field(default_factory=Liveness)  # what the application decided
+    trace: Trace | None = None  # what it consists of, and what refers to what
 
     @property
     def removed(self) -> dict[str, list[str]]:
@@ -96,23 +98,24 @@ def link_modules(
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
     unknown = cache is None or user_inputs or o.dump or o.link_args
     k = "" if unknown else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
-    if cache is not None and k and _from_cache(cache, k, out, o.map):
+    if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)
-        return Image(out, cached=True, modules=tuple(modules), live=told)
+        return Image(out, cached=True, modules=tuple(modules), live=told, trace=known)
     programs = [] if not o.graph_lto else share_memory([_program(m, o, progress) for m in modules], o)
     check_budgets(programs, o)
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         prefixes = tuple(m.prefix for m in modules)
-        made, bounds = _link(
+        made, bounds, traced = _link(
             objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs
         )
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
+        cache.put(_trace_key(k), traced.packed())
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
         cache.collect()  # a build that added something keeps the cache within its size
-    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), live=told)
+    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), live=told, trace=traced)
 
 
 def live_modules(
@@ -137,9 +140,16 @@ def live_modules(
     return kept, told
 
 
-def _from_cache(cache: Cache, k: str, out: Path, link_map: Path | None) -> bool:
-    """The image, and the linker's map if one is wanted: both or neither."""
-    return (link_map is None or cache.get_file(_map_key(k), link_map)) and cache.get_file(k, out)
+def _from_cache(cache: Cache, k: str, out: Path, link_map: Path | None) -> Trace | None:
+    """The image with its trace, and the linker's map if one is wanted: all or nothing."""
+    traced = cache.get(_trace_key(k))
+    if traced is None or (link_map is not None and not cache.get_file(_map_key(k), link_map)):
+        return None
+    return trace.unpacked(traced) if cache.get_file(k, out) else None
+
+
+def _trace_key(k: str) -> str:
+    return key(what="trace", image=k)
 
 
 def _map_key(k: str) -> str:
@@ -206,8 +216,8 @@ def _link(
     objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered], folder: Path,
     out: Path, emit: Emit, o: Options,
     cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
-) -> tuple[Path, dict[str, int]]:
-    """The image, and the stack bound of each model's run."""
+) -> tuple[Path, dict[str, int], Trace]:
+    """The image, the stack bound of each model's run, and what the image consists of."""
     progress("compiling")
     bitcode = o.lto != "none"
     code: list[Path] = []
@@ -235,13 +245,18 @@ def _link(
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
         opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ()), *o.link_args),
         thinlto_cache=_thinlto_cache(cache) if cache is not None and o.lto == "thin" else None,
-        map=o.map,
+        map=o.map or folder / "map",
     )
     bounds: dict[str, int] = {}
     finish = functools.partial(stack.finish, prefixes=prefixes, strip=not o.debug, own=not user,
                                measure=bool(programs) or bitcode)
-    made = toolchain.link(job, finish=lambda path: bounds.update(finish(path))).out
-    return made, bounds
+    traced = [Trace()]
+
+    def examine(path: Path, link_map: Path | None) -> None:
+        traced[0] = trace.of_file(path, trace.map_text(link_map), user)
+        bounds.update(finish(path))
+
+    return toolchain.link(job, finish=examine).out, bounds, traced[0]
 
 
 def _thinlto_cache(cache: Cache) -> Path | None:
@@ -256,20 +271,21 @@ def _thinlto_cache(cache: Cache) -> Path | None:
 
 def _relocatable(
     code: Sequence[Path], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options
-) -> tuple[Path, dict[str, int]]:
+) -> tuple[Path, dict[str, int], Trace]:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
     extra = stack.LTO_FLAGS if o.lto != "none" else ()
     job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt,
-                  extra=extra)
+                  extra=extra, map=folder / "map")
     data = toolchain.link(job).out.read_bytes()
     data, bounds = stack.with_bounds(data, prefixes, lambda d: trial_link(d, folder, o))
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
+    traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)))
     if emit == "object":
         write_atomic(out, [closed])
-        return out, bounds
+        return out, bounds, traced
     member = folder / f"{prefixes[0]}.o"
     write_atomic(member, [closed])
-    return toolchain.archive([member], out), bounds
+    return toolchain.archive([member], out), bounds, traced
 
 
 def _as_they_are(objects: Sequence[Object], folder: Path, o: Options) -> list[Path]:

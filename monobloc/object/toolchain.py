@@ -31,6 +31,7 @@ from monobloc.targets import Target
 Kind = Literal["native", "bitcode", "fat"]
 Lto = Literal["none", "thin", "full"]
 Progress = Callable[[int, int, str], None]
+Finish = Callable[[Path, Path | None], None]
 
 _KIND_FLAGS: dict[str, tuple[str, ...]] = {
     "native": (),
@@ -498,9 +499,9 @@ def _lto_flags(job: LinkJob, tools: Tools) -> list[str]:
 
 
 def link(
-    job: LinkJob, tools: Tools | None = None, finish: Callable[[Path], None] = lambda _: None
+    job: LinkJob, tools: Tools | None = None, finish: Finish = lambda path, link_map: None
 ) -> Linked:
-    """Links; `finish` may change the file before it appears under its name."""
+    """Links; `finish` may change the file before it appears under its name, and sees its map."""
     tools = tools or find_tools()
     job.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".monobloc-", dir=_scratch_home(job.out)) as scratch:
@@ -517,7 +518,7 @@ def link(
         ran = run(link_command(mapped, made, tools, script), what=what, show=show)
         if "cannot find entry symbol" in ran.stderr:  # lld only warns, and drops the whole program
             raise ToolchainError(f"{what} failed", command=shlex.join(show), output=ran.stderr)
-        finish(made)
+        finish(made, mapped.map)
         if mapped.map and job.map and mapped.map.is_file():
             write_atomic(job.map, [mapped.map.read_bytes()])
         _move(made, job.out)

@@ -16,12 +16,13 @@ from monobloc.codegen.unit import scratch_bytes
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.link.image import Image
 from monobloc.link.objects import Module, context, copy_graph, read_module
+from monobloc.link.trace import Trace
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.passes import run_passes
-from monobloc.report.linkmap import symbols_of_map
+from monobloc.report import boxes
 
-FORMAT = 1
+FORMAT = 2
 
 
 def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -41,8 +42,7 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
         "cpu": o.target.cpu,
         "features": list(o.target.features),
         "options": options_facts(o),
-        "sections": of_sections(data),
-        "symbols": symbols_of_map(o.map.read_text(errors="replace")) if o.map and o.map.is_file() else [],
+        **of_bytes(data, image.trace, programs),
         "ram": sum(m["arena"] for m in models),
         "flash": len(data),
         "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ())),
@@ -99,6 +99,15 @@ def of_objects(paths: Sequence[Path], o: Options) -> dict[str, Any]:
 def options_facts(o: Options) -> dict[str, Any]:
     names = ("lto", "graph_lto", "optimize", "numerics", "threads", "debug", "ram", "flash")
     return {n: getattr(o, n) for n in names}
+
+
+def of_bytes(data: memoryview, trace: Trace | None, programs: Sequence[Lowered]) -> dict[str, Any]:
+    """Where every byte of a file goes, by owner, kind and section."""
+    rows, memory = boxes.boxes(data, trace, programs)
+    named = [{"name": r["symbol"], "bytes": r["bytes"], "section": r["section"],
+              **({"also": r["also"]} if "also" in r else {})} for r in (*rows, *memory) if r.get("symbol")]
+    return {"sections": of_sections(data), "totals": boxes.totals(rows), "boxes": rows, "memory": memory,
+            "symbols": sorted(named, key=lambda s: (-s["bytes"], s["name"]))}
 
 
 # -- files --------------------------------------------------------------------------------------------

@@ -1,0 +1,159 @@
+"""Where the bytes of a file go: one row per thing, with the path of boxes it lies in.
+
+The rows add up to the file. `path` goes from the outermost box inwards: a model, its layer, the symbol
+or weight; the application, its file, the symbol; and so on. `kind` and `section` cut the same bytes in
+other ways. What takes memory but no room in the file (zeroed data) is listed apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from monobloc.codegen.lower import Lowered
+from monobloc.link.trace import ENTRY, Piece, Trace
+from monobloc.object import elf
+from monobloc.object.elf import Buffer, Elf
+from monobloc.report.extents import Extent, extents
+from monobloc.report.owners import FILE, SHARED, Names, Owner, owners, table_of
+
+Row = dict[str, Any]
+LTO_PARTS = (".monobloc", ".llvm.lto", ".llvmbc", ".llvmcmd")
+
+
+def boxes(data: Buffer, trace: Trace | None, programs: Sequence[Lowered]) -> tuple[list[Row], list[Row]]:
+    """Rows of the file, and rows of the memory that only starts to exist when it runs."""
+    found, known = extents(data, trace)
+    teller = _Teller(known, programs, _executable(data))
+    rows = _joined(teller.row(x) for x in found)
+    zeros = _zeroed(data) if not found or found[0].section != "archive header" else set()
+    memory = [teller.memory_row(k) for k, p in enumerate(known.pieces) 
+              if p.section in zeros and (p.symbol or p.name)]
+    return rows, sorted(memory, key=lambda r: (-r["bytes"], r["path"]))
+
+
+def _executable(data: Buffer) -> set[str]:
+    """Names of sections that hold code."""
+    if not elf.is_elf(data):
+        return set()
+    return {s.name for s in Elf(data).sections if s.flags & elf.SHF_EXECINSTR}
+
+
+def _zeroed(data: Buffer) -> set[str]:
+    if not elf.is_elf(data):
+        return set()
+    return {s.name for s in Elf(data).sections if s.type == elf.SHT_NOBITS and s.flags & elf.SHF_WRITE
+            and s.name != ".relro_padding"}
+
+
+class _Teller:
+    """Makes rows; knows the owners of all pieces."""
+
+    def __init__(self, trace: Trace, programs: Sequence[Lowered], code: set[str]) -> None:
+        self.trace, self.code = trace, code
+        self.names = Names(programs)
+        self.owners = owners(trace, programs)
+
+    def row(self, x: Extent) -> Row:
+        if x.piece is None:
+            return _structure(x)
+        p, o = self.trace.pieces[x.piece], self.owners[x.piece]
+        row: Row = {"path": self.path(p, o), "kind": self.kind(p), "section": p.section, "bytes": x.size}
+        if p.symbol:
+            row["symbol"] = p.name
+        if p.also:
+            row["also"] = list(p.also)
+        if o is not None and o.users:
+            row["users"] = list(o.users)
+        if p.kept_by is not None:
+            row["kept_by"] = "entry" if p.kept_by == ENTRY else self.trace.pieces[p.kept_by].name
+        return row
+
+    def memory_row(self, k: int) -> Row:
+        p = self.trace.pieces[k]
+        return {"path": self.path(p, self.owners[k]), "section": p.section, "bytes": p.size,
+                "symbol": p.name if p.symbol else ""}
+
+    def path(self, p: Piece, o: Owner | None) -> list[str]:
+        label = self.label(p)
+        if o is None:
+            table = table_of(p.section)
+            return [FILE, table, p.section] if table else [SHARED, "code and data", label]
+        return [o.group, o.part or "interface", label]
+
+    def label(self, p: Piece) -> str:
+        known = self.names.weights.get(p.name)
+        if known:
+            return " = ".join(dict.fromkeys(n for _, n, _ in known))
+        if not p.symbol or p.name.startswith(".L"):
+            return _what(p.name or p.section)
+        return p.name
+
+    def kind(self, p: Piece) -> str:
+        if p.name in self.names.weights or p.name.startswith("mb_w_"):
+            return "weights"
+        if p.section in self.code or p.section.startswith(".text"):
+            return "code"
+        return "structure" if table_of(p.section) else "data"
+
+
+def _what(section: str) -> str:
+    """`.rodata.str1.1` and its like, in words."""
+    if section.startswith((".rodata.str", ".L.str", ".L__const", ".Lstr")):
+        return "strings"
+    if section.startswith((".rodata.cst", ".LCPI")):
+        return "constants in code"
+    if section.startswith((".eh_frame", ".gcc_except")):
+        return "unwind tables"
+    return section
+
+
+def _structure(x: Extent) -> Row:
+    """What belongs to nobody but the file."""
+    if x.section == "padding" or (x.structure and not _is_table(x)):
+        return {"path": [FILE, "padding", x.section], "kind": "padding", "section": x.section, "bytes": x.size}
+    if x.section.startswith(LTO_PARTS):
+        what = "for linking as a whole"
+    elif x.section.startswith((".rela.", ".rel.")):
+        what = "relocations"
+    elif x.section.startswith((".symtab", ".strtab", ".shstrtab", ".group", "archive index")):
+        what = "symbol tables"
+    elif x.section.startswith(".debug"):
+        what = "debug information"
+    else:
+        what = table_of(x.section) or ("headers" if "header" in x.section else "other sections")
+    return {"path": [FILE, what, x.section], "kind": "structure", "section": x.section, "bytes": x.size}
+
+
+def _is_table(x: Extent) -> bool:
+    return "header" in x.section or x.section == "archive index" or not x.section.startswith(
+        (".text", ".rodata", ".data", ".lrodata", ".init", ".fini"))
+
+
+def _joined(rows: Iterable[Row]) -> list[Row]:
+    """Rows of one thing as one, in the order they first stand in the file."""
+    out: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        k = (tuple(row["path"]), row["kind"], row["section"], row.get("symbol"))
+        if k in out:
+            out[k]["bytes"] += row["bytes"]
+        else:
+            out[k] = row
+    return list(out.values())
+
+
+# -- sums ---------------------------------------------------------------------------------------------
+def totals(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The same bytes three ways, each largest first and adding up to the file."""
+    return {
+        "owner": _sums((r["path"][0], r["bytes"]) for r in rows),
+        "kind": _sums((r["kind"], r["bytes"]) for r in rows),
+        "section": _sums((r["section"], r["bytes"]) for r in rows),
+    }
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> list[Row]:
+    sums: dict[str, int] = {}
+    for name, size in pairs:
+        sums[name] = sums.get(name, 0) + size
+    return [{"name": n, "bytes": s} for n, s in sorted(sums.items(), key=lambda x: (-x[1], x[0]))]

@@ -1,0 +1,147 @@
+"""Reports: every byte of every kind of file has an owner, and figures add up."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from cli_tools import Command, tiny
+from onnx import TensorProto, helper, numpy_helper
+
+Report = dict[str, Any]
+
+APP = """
+#include <stdio.h>
+#include "kws.h"
+#include "vad.h"
+int dsp_level(int);
+static float first(const float *p) { return p[0]; }
+int main(int argc, char **argv) {
+  (void)argv;
+  kws_in_x()[0] = (float)argc;
+  if (kws_run() || vad_run()) return 1;
+  printf("%g %g %d\\n", first(kws_out_y()), first(vad_out_y()), dsp_level(argc));
+  return 0;
+}
+"""
+DSP = """
+static const int table[64] = {1, 2, 3};
+static __attribute__((noinline)) int inner(int x) {
+  volatile int s = 0;
+  for (int i = 0; i < x; i++) s += table[i & 63];
+  return s;
+}
+int dsp_level(int x) { return inner(x) + inner(x + 1); }
+int dsp_unused(int x) { return x * 5; }
+"""
+
+
+def layered(path: Path, seed: int, shared: np.ndarray) -> Path:
+    """y = Tanh(Relu(x @ w + b) @ shared); a second head that nobody reads."""
+    rng = np.random.default_rng(seed)
+    weights = {"w": rng.standard_normal((8, 64)), "b": rng.standard_normal(64), "shared": shared,
+               "head": rng.standard_normal((64, 40))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["xw"], "product"),
+        helper.make_node("Add", ["xw", "b"], ["sum"], "bias"),
+        helper.make_node("Relu", ["sum"], ["act"], "act"),
+        helper.make_node("MatMul", ["act", "shared"], ["mixed"], "mix"),
+        helper.make_node("Tanh", ["mixed"], ["y"], "last"),
+        helper.make_node("MatMul", ["act", "head"], ["unread"], "head"),
+    ]
+    g = helper.make_graph(
+        nodes, "layered", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32]),
+         helper.make_tensor_value_info("unread", TensorProto.FLOAT, [1, 40])],
+        [numpy_helper.from_array(v.astype(np.float32), k) for k, v in weights.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+    return path
+
+
+@pytest.fixture
+def program(tmp_path: Path, mb: Command) -> tuple[str, ...]:
+    """Two models that share a weight, an application and a library of which it uses a part."""
+    shared = np.random.default_rng(3).standard_normal((64, 32))
+    layered(tmp_path / "kws.onnx", 1, shared)
+    layered(tmp_path / "vad.onnx", 2, shared)
+    (tmp_path / "app.c").write_text(APP)
+    (tmp_path / "dsp.c").write_text(DSP)
+    assert mb("compile", "dsp.c", "-o", "dsp.o").code == 0
+    assert mb("ar", "rcs", "libdsp.a", "dsp.o").code == 0
+    return ("kws.onnx", "vad.onnx", "app.c", "libdsp.a")
+
+
+def report(path: Path | str) -> Report:
+    out: Report = json.loads(Path(path).read_text(encoding="utf-8"))
+    return out
+
+
+def owned(r: Report) -> dict[str, int]:
+    return {t["name"]: t["bytes"] for t in r["totals"]["owner"]}
+
+
+def adds_up(r: Report, file: Path) -> None:
+    size = file.stat().st_size
+    assert r["bytes"] == size and sum(b["bytes"] for b in r["boxes"]) == size
+    assert all(b["bytes"] > 0 and len(b["path"]) >= 2 for b in r["boxes"])
+    for rows in r["totals"].values():
+        assert sum(t["bytes"] for t in rows) == size
+        assert [t["bytes"] for t in rows] == sorted((t["bytes"] for t in rows), reverse=True)
+
+
+@pytest.mark.parametrize("lto", ["none", "thin", "full"])
+def test_a_program_adds_up_and_everything_has_its_owner(
+    program: tuple[str, ...], tmp_path: Path, mb: Command, lto: str
+) -> None:
+    assert mb("build", *program, "-o", "app", "--lto", lto, "--report", "r.json").code == 0
+    r = report("r.json")
+    adds_up(r, tmp_path / "app")
+    by = {tuple(b["path"]): b for b in r["boxes"]}
+    assert owned(r).keys() >= {"kws", "vad", "application", "C library", "library libdsp.a", "runtime",
+                               "shared by several", "the file itself"}  # fmt: skip
+    shared = [b for b in r["boxes"] if b["kind"] == "weights" and b["path"][0] == "shared by several"]
+    assert [b["bytes"] for b in shared] == [64 * 32 * 4]
+    assert {u.partition(":")[0] for u in shared[0]["users"]} == {"kws", "vad"}
+    assert by["application", "app.c", "main"]["kept_by"] == "_start"
+    used = {b["path"][2] for b in r["boxes"] if b["path"][:2] == ["library libdsp.a", "dsp.o"]}
+    assert used & {"inner", "dsp_level"}
+    assert not any("dsp_unused" in b["path"][2] for b in r["boxes"])
+    for m in ("kws", "vad"):
+        layers = {b["path"][1] for b in r["boxes"] if b["path"][0] == m}
+        assert any(layer == "product" for layer in layers), layers
+        arena = [b for b in r["memory"] if b["path"][0] == m and b["symbol"].startswith("arena")]
+        assert sum(b["bytes"] for b in arena) > 0
+
+
+def test_every_kind_of_file_adds_up(tmp_path: Path, mb: Command) -> None:
+    tiny(tmp_path / "m.onnx")
+    for out in ("m.exe", "m.so", "m.a", "m.o"):
+        assert mb("build", "m.onnx", "-o", out, "--report", f"{out}.json").code == 0
+        adds_up(report(f"{out}.json"), tmp_path / out)
+    assert mb("link", "-r", "m.o", "-o", "closed.o", "--report", "closed.json").code == 0
+    closed = report("closed.json")
+    adds_up(closed, tmp_path / "closed.o")
+    assert owned(closed)["m"] > 0
+    whole = [b for b in report("m.o.json")["boxes"] if b["path"][1] == "for linking as a whole"]
+    assert {b["section"] for b in whole} >= {".monobloc.ir", ".monobloc.bc", ".monobloc.summary"}
+
+
+def test_two_folders_tell_the_same(tmp_path: Path, program: tuple[str, ...], mb: Command) -> None:
+    told = []
+    for k in range(2):
+        out = tmp_path / f"folder{k}" / "app"
+        out.parent.mkdir()
+        cache = ["--cache", tmp_path / "one"] if k else ["--no-cache"]
+        assert mb("build", *program, "-o", out, "--report", out.parent / "r.json", *cache).code == 0
+        r = report(out.parent / "r.json")
+        r.pop("timings", None)
+        told.append(r)
+    assert told[0] == told[1]
+    text = json.dumps(told[0])
+    assert str(tmp_path) not in text and not re.search(r"monobloc-\w{8}", text)
