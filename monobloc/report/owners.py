@@ -94,6 +94,8 @@ def _by_name(p: Piece, trace: Trace, names: Names) -> Owner | None:
         return Owner(names.titles[made[1]], True, "interface" if made[2] == "interface" else "")
     if p.file.startswith("rt.") or p.file == "models.o":
         return Owner(RUNTIME, part=p.file.removeprefix("rt.").removesuffix(".o"))
+    if p.file == "memory.o" or p.name.startswith("mb_shared_"):
+        return Owner(SHARED, part="memory of all models")
     if p.file and p.file != "weights.o":
         return _of_file(p.file)
     model = _model_of(p.name, names)

@@ -138,7 +138,7 @@ def test_report(mb: Command, model: Path) -> None:
              a["first"] <= b["last"] and b["first"] <= a["last"]]
     assert all(a["offset"] + a["bytes"] <= b["offset"] or b["offset"] + b["bytes"] <= a["offset"] or
                a["last"] == b["first"] or b["last"] == a["first"] for a, b in alive)
-    assert any(s["name"] == "arena" for s in r["symbols"]) and m["decisions"] and m["layers"]
+    assert any(s["name"] == "mem_io" for s in r["symbols"]) and m["decisions"] and m["layers"]
     assert Path("m.d").read_text() == f"m: {model}\n"
     assert mb("build", model, "-o", "m", "--report", "r.html").code == 0
     page = Path("r.html").read_text()
