@@ -220,7 +220,7 @@ def _link(
     """The image, the stack bound of each model's run, and what the image consists of."""
     progress("compiling")
     bitcode = o.lto != "none"
-    code: list[Path] = []
+    code: list[Path | str] = []
     if programs:
         weights = weights_of(programs)
         large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
@@ -228,7 +228,7 @@ def _link(
         for low in programs:
             code += compile_sources(low, o, folder, kind, cache, model_files(low), large)
         code.append(folder / "weights.o")
-        write_atomic(code[-1], fat.weights_object(weights, o.target.elf_machine, o.large_over))
+        write_atomic(folder / "weights.o", fat.weights_object(weights, o.target.elf_machine, o.large_over))
     else:
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
@@ -270,7 +270,7 @@ def _thinlto_cache(cache: Cache) -> Path | None:
 
 
 def _relocatable(
-    code: Sequence[Path], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options
+    code: Sequence[Path | str], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options
 ) -> tuple[Path, dict[str, int], Trace]:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
     extra = stack.LTO_FLAGS if o.lto != "none" else ()
@@ -334,7 +334,7 @@ def _data(v: Value) -> memoryview:
 
 def support_files(
     prefixes: tuple[str, ...], folder: Path, emit: Emit, o: Options, cache: Cache | None, with_user: bool
-) -> list[Path]:
+) -> Sequence[Path | str]:
     """Runtime, model table and `main`, as far as this kind of image needs them."""
     cpu = [s for s in o.target.runtime if s.startswith("cpu_")]
     start = [s for s in o.target.runtime if s.startswith("start_")]
@@ -346,11 +346,13 @@ def support_files(
         own.append("mem.c")
     weak = emit in ("object", "archive")
     out = compile_runtime(o, folder, own, cache, weak=weak)
-    if emit in ("exe", "shared"):  # beside the user's code it stays only if that asks for it
-        job = CompileJob(model_table(prefixes).encode(), folder / "models.o", o.target.baseline(),
-                         includes=(INCLUDE,), name="models.c")
-        out += [c.out for c in toolchain.compile_all([job], 1, cache)]
-    return out
+    if emit not in ("exe", "shared"):
+        return out
+    job = CompileJob(model_table(prefixes).encode(), folder / "models.o", o.target.baseline(),
+                     includes=(INCLUDE,), name="models.c")
+    table = [c.out for c in toolchain.compile_all([job], 1, cache)]
+    # beside the user's code only if that asks for it: the table leads to everything
+    return [*out, "--start-lib", *table, "--end-lib"] if emit == "exe" and with_user else [*out, *table]
 
 
 def _shared_memory(programs: Sequence[Lowered], folder: Path, o: Options, cache: Cache | None) -> list[Path]:
