@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,17 @@ from monobloc.codegen.lower import Lowered, lower
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError
 from monobloc.frontend.importer import Imported, load_onnx
+from monobloc.kernels.foreign import Row, read_rows
+from monobloc.link import bitcode, foreign
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
 from monobloc.link.program import programs as merge_programs
 from monobloc.link.split import split_at, split_into
 from monobloc.link.start import start_from
 from monobloc.loader import CompiledModel
-from monobloc.object import ar, bitcode, fat, sysroot, toolchain
+from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object
+from monobloc.ops import registry
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
 from monobloc.targets import resolve
 
@@ -170,8 +173,12 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
     if o.graph_lto and (others := fat.other_symbols(given.objects)):
         raise LinkError(f"an object holds a model and other code in one file, as `ld -r` joins them: `{others[0]}`",
                         hints=["link the files that were joined, or pass `--graph-lto off` to link them as they are"])
+    if o.kernels and not o.graph_lto:
+        raise LinkError("kernel rows take graphs, and `--graph-lto off` links the objects' code as it is")
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
-        user = given.user if o.lto == "none" else bitcode.unified(given.user, Path(tmp), o.target, open_cache(o))
+        reader = bitcode.Reader(Path(tmp), o, open_cache(o))
+        user = reader.inputs(given.user)
+        foreign.tell(reader.notes)
         return link_modules(given.modules, out, emit, o, open_cache(o), user, progress, libs, libdirs, given.objects)
 
 
@@ -239,6 +246,16 @@ def open_cache(o: Options) -> Cache | None:
     return None if o.cache is None else Cache(o.cache)
 
 
+def read_kernels(paths: Iterable[Path]) -> tuple[Row, ...]:
+    """The kernel rows of all files, in order."""
+    return tuple(r for p in paths for r in read_rows(p, operators()))
+
+
+def operators() -> set[str]:
+    """What a kernel row may compute."""
+    return {name for name, op in registry().items() if not op.internal}
+
+
 def user_cache() -> Path:
     return default_root(os.environ)
 
@@ -259,6 +276,7 @@ def compile(  # noqa: A001 - the public name
     keep_output: Sequence[str] = (),
     name: str | None = None,
     graph_lto: bool = True,
+    kernels: Sequence[str | Path] = (),
     cache: str | Path | None = None,
 ) -> CompiledModel:
     """Compile a model and load it: `m = compile("m.onnx"); y = m(x)`.
@@ -270,7 +288,8 @@ def compile(  # noqa: A001 - the public name
         target=resolve(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
         shapes={k: tuple(v) for k, v in (shape or {}).items()}, dims=dict(dim or {}),
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
-        graph_lto=graph_lto, cache=Path(cache) if cache is not None else user_cache(),
+        graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
+        cache=Path(cache) if cache is not None else user_cache(),
     )
     folder = tempfile.TemporaryDirectory(prefix="monobloc-")
     out = Path(folder.name) / "model.so"

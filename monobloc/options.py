@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from monobloc.errors import ModelError
+from monobloc.kernels.foreign import Row
 from monobloc.targets import Target, resolve
 
 Lto = Literal["none", "thin", "full"]
@@ -47,6 +48,7 @@ class Options:
     link_args: tuple[str, ...] = ()  # further words for the linker
     arenas: Literal["shared", "own"] = "shared"  # whether models use each other's memory between their runs
     large_over: int = 1 << 30  # bytes of weights beyond which code reaches them at any distance
+    kernels: tuple[Row, ...] = ()  # functions of foreign libraries that may compute operators
     ram: int | None = None
     flash: int | None = None
 

@@ -81,6 +81,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "debug": _flag(bool, "--debug", "-g", group=CODE, help="keep symbols and line numbers"),
         "lto": _flag(str, "--lto", group=CODE, help="LLVM's link-time optimization (default thin)",
                      **one_of("none", "thin", "full")),
+        "kernels": _many("--kernels", metavar="ROWS.toml", group=CODE, help="functions of other libraries to use"),
         "graph_lto": _flag(str, "--graph-lto", group=CODE, help="compile graphs anew at the link (default on)",
                            **one_of("on", "off")),
     },

@@ -10,6 +10,9 @@ goes first. A verb that is given no file works on the project's.
     path = "kws.onnx"         # and name, shape, dim, bind, keep-output
     dim = { batch = 1 }
 
+    [[kernel]]                # a function of another library: docs/foreign-kernels.md
+    op = "MatMul"
+
     [memory]
     ram = "256K"
     flash = "1M"
@@ -26,15 +29,16 @@ from typing import Any, TypeVar
 
 from monobloc.cli import Usage
 from monobloc.cli.flags import FLAGS, MODEL, Flags
-from monobloc.driver import SourceFlags, user_cache
+from monobloc.driver import SourceFlags, operators, read_kernels, user_cache
 from monobloc.errors import ModelError, MonoblocError
+from monobloc.kernels.foreign import rows_of
 from monobloc.link.connect import parse_connections
 from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
 from monobloc.targets import resolve
 
 PROJECT = Path("monobloc.toml")
 MODEL_KEYS = tuple(FLAGS[MODEL])
-TOP_KEYS = ("output", "sources", "model", "memory", *(n for g, f in FLAGS.items() if g != MODEL for n in f))
+TOP_KEYS = ("output", "sources", "model", "memory", "kernel", *(n for g, f in FLAGS.items() if g != MODEL for n in f))
 MEMORY_KEYS = ("ram", "flash")
 PATHS = ("dump", "report", "cache", "depfile", "map", "script")
 T = TypeVar("T")
@@ -54,7 +58,8 @@ class Project:
 # -- project file -------------------------------------------------------------------------------------
 def read_project(path: Path) -> Project:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
     except FileNotFoundError:
         raise Usage(f"no file is named, and there is no `{path}`") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
@@ -64,7 +69,9 @@ def read_project(path: Path) -> Project:
     models = [_model(m, path) for m in _list(top.pop("model", []), f"{path}: `model`")]
     sources = [path.parent / str(s) for s in _list(top.pop("sources", []), f"{path}: `sources`")]
     output = top.pop("output", None)
+    rows = rows_of(top.pop("kernel"), path, text, operators()) if "kernel" in top else ()
     flags = {k: _flag_value(k, v, path) for k, v in {**top, **memory}.items()}
+    flags |= {"kernel": rows} if rows else {}
     return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
 
 
@@ -106,7 +113,7 @@ def _flag_value(name: str, value: Any, project: Path) -> Any:
         return project.parent / str(value)
     if isinstance(value, bool) and name == "graph_lto":
         return "on" if value else "off"
-    if name in ("include", "libdir", "used_by"):
+    if name in ("include", "libdir", "used_by", "kernels"):
         return [str(project.parent / str(v)) for v in (value if isinstance(value, list) else [value])]
     if isinstance(value, (bool, list)):
         return value if isinstance(value, bool) else [str(v) for v in value]
@@ -194,6 +201,7 @@ def options(flags: Flags) -> Options:
         "split_at": tuple(flags.get("split_at", ())),
         "partitions": flags.get("partitions", 1),
         "start_from": tuple(flags.get("start_from", ())),
+        "kernels": (*read_kernels(map(Path, flags.get("kernels", ()))), *flags.get("kernel", ())),
         "used_by": tuple(map(Path, flags.get("used_by", ()))),
         "keep_outputs": tuple(flags.get("keep_output", ())),
         "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from monobloc.codegen import foreign
 from monobloc.codegen.contraction import KERNEL, Places, contraction_text
 from monobloc.codegen.loops import LoopContext, Writer, emit_outputs
 from monobloc.codegen.names import comment, mangle
@@ -145,7 +146,7 @@ class UnitWriter:
             self._routine(node, out)
         else:
             self._loops(node, out)
-        splits = not _is_routine(node) or opdef(node).splits
+        splits = not _is_routine(node) or bool(node.attrs.get("splits", opdef(node).splits))
         out.parallel = self.threads > 1 and _work(node) >= WORK_FOR_THREADS and splits
         return out
 
@@ -205,6 +206,7 @@ class UnitWriter:
 
     def _file(self, part: str, layers: Sequence[_Layer]) -> str:
         out = [f'#include "mb/{h}.h"' for h in HEADERS]
+        out += foreign.declarations(layer.node for layer in layers)
         out.append("#define MB_LAYER static __attribute__((noinline))")
         text = "\n".join(line for layer in layers for line in (*layer.definitions, *layer.body))
         out += [_extern(s, v) for s, v in self.weights.items() if s in text]

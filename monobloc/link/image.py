@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import live, stack, trace
+from monobloc.link import foreign, live, stack, trace
 from monobloc.link.live import Liveness
 from monobloc.link.objects import (
     CSRC,
@@ -96,14 +96,14 @@ def link_modules(
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
-    unknown = cache is None or user_inputs or o.dump or o.link_args
+    unknown = cache is None or user_inputs or o.dump or o.link_args or o.kernels
     k = "" if unknown else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
     if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), live=told, trace=known)
     programs = [] if not o.graph_lto else share_memory([_program(m, o, progress) for m in modules], o)
     check_budgets(programs, o)
-    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, foreign.explained(o):
         prefixes = tuple(m.prefix for m in modules)
         made, bounds, traced = _link(
             objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs
@@ -233,12 +233,13 @@ def _link(
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
     code += _shared_memory(programs, folder, o, cache)
+    kernels = foreign.libraries(programs, o, folder, cache, user, libs)
     progress("linking")
     if emit in ("archive", "object"):
-        return _relocatable(code, prefixes, folder, out, emit, o)
+        return _relocatable([*code, *map(Path, kernels)], prefixes, folder, out, emit, o)
     job = LinkJob(
         kind="shared" if emit == "shared" else "exe",
-        inputs=(*code, *user), out=out, target=o.target, lto=o.lto,
+        inputs=(*code, *user, *kernels), out=out, target=o.target, lto=o.lto,
         exports=exports(programs, prefixes) if emit == "shared" else (),
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
@@ -248,7 +249,7 @@ def _link(
         map=o.map or folder / "map",
     )
     bounds: dict[str, int] = {}
-    finish = functools.partial(stack.finish, prefixes=prefixes, strip=not o.debug, own=not user,
+    finish = functools.partial(stack.finish, prefixes=prefixes, strip=not o.debug, own=not (user or kernels),
                                measure=bool(programs) or bitcode)
     traced = [Trace()]
 

@@ -24,6 +24,7 @@ from monobloc.errors import LinkError, ModelError
 from monobloc.ir.graph import Const, Graph, content_key
 from monobloc.ir.text import INLINE, parse_graph, print_graph
 from monobloc.ir.types import TensorType
+from monobloc.kernels.foreign import header_folders
 from monobloc.link import stack
 from monobloc.object import toolchain
 from monobloc.object.fat import Object, Weight, weight_hash
@@ -67,7 +68,8 @@ class Module:
 
 
 def context(o: Options, stage: str) -> PassContext:
-    return PassContext(target=o.target, numerics=o.numerics, threads=o.threads, optimize=o.optimize, stage=stage)
+    return PassContext(target=o.target, numerics=o.numerics, threads=o.threads, optimize=o.optimize, stage=stage,
+                       kernels=o.kernels if stage == "image" else ())
 
 
 def copy_graph(g: Graph) -> Graph:
@@ -178,7 +180,7 @@ def compile_sources(
     for name, text in files.items():
         target = o.target.baseline() if name.endswith(".interface.c") else o.target
         jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
-                               extra=extra, name=name, debug=o.debug))
+                               extra=extra, name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))
     return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
 
 

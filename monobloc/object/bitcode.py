@@ -1,74 +1,241 @@
-"""Bitcode that others made, in the form our links take.
+"""Reading LLVM bitcode as far as a linker must know it: version, form, symbols, how many modules.
 
-lld links `--lto=thin` and `--lto=full` from one object only if every module says it was made for both
-(`-funified-lto`). Objects of `clang -flto`, `-emit-llvm` and `-ffat-lto-objects` do not say so, and one of
-them fails the whole link. Reading such a module and writing it again with a summary makes it one of ours; code
-and attributes stay what they were. Archives are written again with the same members in the same order.
+Bitcode comes alone (`-c -emit-llvm`, `-flto`), beside native code in `.llvm.lto` (fat objects), and in
+`.llvmbc` (`-fembed-bitcode`). A file is a sequence of blocks: one names its producer, one is the module
+(in it, perhaps, a summary whose flags tell how it may be linked), one the linker's symbol table, one the
+names. Blocks say their length, so only the few that matter are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from monobloc.cache import Cache, write_atomic
-from monobloc.errors import LinkError, ToolchainError
-from monobloc.object import ar, elf, toolchain
+from monobloc.errors import LinkError
 from monobloc.object.elf import Buffer
-from monobloc.object.toolchain import CompileJob
-from monobloc.targets import Target
 
-MAGIC = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # plain, wrapped
-FAT = ".llvm.lto"
-_UNIFIED = b"UnifiedLTO"  # the module flag's name; strings of metadata are stored as they are
+MAGIC, WRAPPER = b"BC\xc0\xde", b"\xde\xc0\x17\x0b"
+SECTIONS = (".llvm.lto", ".llvmbc")
+_IDENTIFICATION, _MODULE, _SUMMARY, _STRTAB, _SYMTAB = 13, 8, 20, 23, 25
+_FLAGS, _UNIFIED = 20, 0x200  # record of a summary, and its bit
+_UNDEFINED, _GLOBAL = 1 << 3, 1 << 10  # of a symbol
+
+
+@dataclass(frozen=True)
+class Bitcode:
+    """One module, or several that were joined by their bytes."""
+
+    producer: str  # as "LLVM22.1.8"
+    modules: int
+    thin: bool  # holds a ThinLTO summary
+    unified: bool  # may be linked in either mode
+    defined: frozenset[str]
+
+    @property
+    def major(self) -> int | None:
+        """LLVM's version, if it is LLVM's own."""
+        m = re.match(r"LLVM(\d+)", self.producer)
+        return int(m[1]) if m else None
 
 
 def is_bitcode(data: Buffer) -> bool:
-    return bytes(data[:4]) in MAGIC
+    return bytes(memoryview(data)[:4]) in (MAGIC, WRAPPER)
 
 
-def foreign(data: Buffer) -> Buffer | None:
-    """The bitcode of an object that must be written again, if it is one."""
-    if elf.is_elf(data):
-        found = elf.get_section(data, FAT)
-        if found is None or not is_bitcode(found):
-            return None
-        data = found
-    return data if is_bitcode(data) and _UNIFIED not in bytes(data) else None
-
-
-def unified(inputs: Sequence[Path | str], folder: Path, target: Target, cache: Cache | None) -> list[Path | str]:
-    """A link's inputs, in which foreign bitcode is replaced; what needs no change is the file it was."""
-    return [x if isinstance(x, str) else _unified(x, folder / str(k), target, cache) for k, x in enumerate(inputs)]
-
-
-def _unified(path: Path, folder: Path, target: Target, cache: Cache | None) -> Path:
-    data = ar.map_file(path)
-    if not ar.is_archive(data):
-        found = foreign(data)
-        return path if found is None else rewrite(path.name, found, folder / path.name, target, cache)
-    members = list(ar.members(data, path))
-    codes = [foreign(m.data) for m in members]
-    if all(c is None for c in codes):
-        return path
-    files = []
-    for k, (m, code) in enumerate(zip(members, codes, strict=True)):
-        files.append(folder / str(k) / Path(m.name).name)
-        if code is None:
-            write_atomic(files[-1], [m.data])
-        else:
-            rewrite(f"{path.name}({m.name})", code, files[-1], target, cache)
-    return toolchain.archive(files, folder / path.name)
-
-
-def rewrite(name: str, code: Buffer, out: Path, target: Target, cache: Cache | None) -> Path:
-    """The same module with a summary, for thin and full."""
-    job = CompileJob(bytes(code), out, target, "bitcode", hosted=True, name=f"{out.stem}.bc",
-                     extra=("-Wno-override-module",))
+def read(data: Buffer, name: str) -> Bitcode:
+    """What the bitcode says of itself; LinkError if it is damaged."""
+    view = memoryview(data)
+    if bytes(view[:4]) == WRAPPER:
+        if len(view) < 20:
+            raise LinkError(f"{name}: damaged bitcode: its wrapper is cut off")
+        offset, size = struct.unpack_from("<8xII", view)
+        view = view[offset : offset + size]
     try:
-        toolchain.compile_all([job], 1, cache)
-    except ToolchainError as e:
-        raise LinkError(f"{toolchain.tool_version()} cannot read the bitcode of {name}",
-                        notes=[x for x in e.output.strip().splitlines() if "error" in x][:1],
-                        hints=["give an object with machine code, or link with `--lto none`"]) from None
+        return _read(view)
+    except (struct.error, IndexError, _Damaged) as e:
+        raise LinkError(f"{name}: damaged bitcode", notes=[str(e)] if str(e) else ()) from None
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _read(view: memoryview) -> Bitcode:
+    producer, flags, modules, thin = "", 0, 0, False
+    symtab, strtab = b"", b""
+    defined: set[str] = set()
+    for block in _top_level(view):
+        if block.id == _IDENTIFICATION:
+            producer = "".join(chr(c) for code, values, _ in block.records() if code == 1 for c in values)
+        elif block.id == _MODULE:
+            modules += 1
+            for inner in block.blocks():
+                if inner.id == _SUMMARY:
+                    thin = True
+                    flags |= next((v[0] for code, v, _ in inner.records() if code == _FLAGS and v), 0)
+        elif block.id in (_SYMTAB, _STRTAB):
+            blob = next((b for code, _, b in block.records() if code == 1), b"")
+            symtab, strtab = (blob, strtab) if block.id == _SYMTAB else (symtab, blob)
+            if block.id == _STRTAB:
+                defined |= _defined(symtab, strtab)
+                symtab = b""
+    return Bitcode(producer, modules, thin, bool(flags & _UNIFIED), frozenset(defined))
+
+
+def _defined(symtab: bytes, strtab: bytes) -> set[str]:
+    """Names of the global symbols it defines. The table follows `llvm/Object/IRSymtab.h`."""
+    if len(symtab) < 36:
+        return set()
+    at, count = struct.unpack_from("<28xII", symtab)  # version, producer, modules, comdats, symbols
+    out = set()
+    for k in range(count):
+        start, size, _, _, _, flags = struct.unpack_from("<6I", symtab, at + 24 * k)
+        if flags & _GLOBAL and not flags & _UNDEFINED:
+            out.add(strtab[start : start + size].decode("utf-8", "replace"))
     return out
+
+
+# -- the bit stream -----------------------------------------------------------------------------------
+_CHAR6 = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+Abbreviation = list[tuple[str, int]]
+Record = tuple[int, list[int], bytes]
+
+
+class _Bits:
+    """Reads little-endian bits of a span of bytes."""
+
+    def __init__(self, data: memoryview, at: int, end: int) -> None:
+        self.data, self.at, self.end = data, at * 8, end * 8
+
+    def take(self, n: int) -> int:
+        if self.at + n > self.end:
+            raise _Damaged(f"it ends inside of a block, at byte {self.at // 8}")
+        first, last = self.at // 8, (self.at + n + 7) // 8
+        value = int.from_bytes(self.data[first:last], "little") >> (self.at % 8)
+        self.at += n
+        return value & ((1 << n) - 1)
+
+    def vbr(self, n: int) -> int:
+        value, shift, more = 0, 0, 1 << (n - 1)
+        while True:
+            piece = self.take(n)
+            value |= (piece & (more - 1)) << shift
+            shift += n - 1
+            if not piece & more:
+                return value
+            if shift > 70:
+                raise _Damaged("a number has no end")
+
+    def align(self) -> None:
+        self.at = -(-self.at // 32) * 32
+
+
+@dataclass(frozen=True)
+class _Block:
+    data: memoryview
+    id: int
+    width: int
+    start: int
+    end: int
+
+    def blocks(self) -> Iterator[_Block]:
+        return (b for b in self._walk() if isinstance(b, _Block))
+
+    def records(self) -> Iterator[Record]:
+        return (r for r in self._walk() if not isinstance(r, _Block))
+
+    def _walk(self) -> Iterator[_Block | Record]:
+        bits = _Bits(self.data, self.start, self.end)
+        abbreviations: list[Abbreviation] = []
+        while bits.at < bits.end:
+            kind = bits.take(self.width)
+            if kind == 0:
+                return
+            if kind == 1:
+                inner = _enter(bits)
+                yield inner
+                bits.at = inner.end * 8
+            elif kind == 2:
+                abbreviations.append(_abbreviation(bits))
+            elif kind == 3:
+                code, n = bits.vbr(6), bits.vbr(6)
+                yield code, [bits.vbr(6) for _ in range(_plausible(n, bits))], b""
+            else:
+                yield _abbreviated(bits, abbreviations[kind - 4])
+
+
+def _plausible(n: int, bits: _Bits) -> int:
+    if n > bits.end - bits.at:
+        raise _Damaged("a record is longer than its block")
+    return n
+
+
+def _enter(bits: _Bits) -> _Block:
+    number, width = bits.vbr(8), bits.vbr(4)
+    bits.align()
+    words = bits.take(32)
+    start = bits.at // 8
+    if start + 4 * words > bits.end // 8 or width < 2:
+        raise _Damaged(f"a block at byte {start} is cut off")
+    return _Block(bits.data, number, width, start, start + 4 * words)
+
+
+def _abbreviation(bits: _Bits) -> Abbreviation:
+    out: Abbreviation = []
+    for _ in range(_plausible(bits.vbr(5), bits)):
+        if bits.take(1):
+            out.append(("literal", bits.vbr(8)))
+            continue
+        kind = bits.take(3)
+        if kind in (1, 2):
+            out.append(("fixed" if kind == 1 else "vbr", bits.vbr(5)))
+        elif kind in (3, 4, 5):
+            out.append((("array", "char6", "blob")[kind - 3], 0))
+        else:
+            raise _Damaged(f"an abbreviation of kind {kind}")
+    return out
+
+
+def _abbreviated(bits: _Bits, how: Abbreviation) -> Record:
+    values: list[int] = []
+    blob = b""
+    for k, (kind, n) in enumerate(how):
+        if kind == "array":
+            values += [_scalar(bits, *how[k + 1]) for _ in range(_plausible(bits.vbr(6), bits))]
+            break
+        if kind == "blob":
+            size = bits.vbr(6)
+            bits.align()
+            blob = bytes(bits.data[bits.at // 8 : bits.at // 8 + size])
+            if len(blob) < size:
+                raise _Damaged("a table is cut off")
+            bits.at += 8 * size
+            bits.align()
+        else:
+            values.append(_scalar(bits, kind, n))
+    return values[0], values[1:], blob
+
+
+def _scalar(bits: _Bits, kind: str, n: int) -> int:
+    if kind == "literal":
+        return n
+    if kind == "char6":
+        return ord(_CHAR6[bits.take(6)])
+    return 0 if n == 0 else bits.take(n) if kind == "fixed" else bits.vbr(n)
+
+
+def _top_level(view: memoryview) -> Iterator[_Block]:
+    """Blocks of a file; joined files follow each other, each with its magic number."""
+    at, size = 0, len(view)
+    while at + 4 <= size:
+        if bytes(view[at : at + 4]) in (MAGIC, b"\0\0\0\0"):  # the next module, or padding before it
+            at += 4
+            continue
+        bits = _Bits(view, at, size)
+        if bits.take(2) != 1:
+            raise _Damaged(f"no block at byte {at}")
+        block = _enter(bits)
+        yield block
+        at = block.end

@@ -47,7 +47,7 @@ _LANGUAGES = {
     ".C": "c++",
     ".S": "assembler-with-cpp",
 }
-_LANGUAGES |= {".s": "assembler", ".i": "cpp-output", ".ii": "c++-cpp-output", ".bc": "ir"}
+_LANGUAGES |= {".s": "assembler", ".i": "cpp-output", ".ii": "c++-cpp-output"}
 _STANDARDS = {"c": ("-std=gnu11",), "c++": ("-std=gnu++17",)}
 _NUMERIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=on")
 _SECTIONS = ("-fPIC", "-ffunction-sections", "-fdata-sections")
@@ -197,6 +197,7 @@ class CompileJob:
     hosted: bool = False  # the user's own code: ordinary rules, may call libc
     libc: Libc | None = None  # whose headers it sees
     debug: bool = False
+    foreign: tuple[Path, ...] = ()  # folders of headers that are not ours: only the preprocessor knows what it reads
 
     @property
     def file_name(self) -> str:
@@ -249,13 +250,14 @@ def compile_flags(job: CompileJob) -> list[str]:
 
 def compile_command(job: CompileJob, tools: Tools, folder: Path) -> list[str]:
     """The command, to be run in `folder`, where the source is `job.file_name`."""
-    names = [(folder, "."), *((p.resolve(), f"include{i}") for i, p in enumerate(job.includes))]
+    includes = (*job.includes, *job.foreign)
+    names = [(folder, "."), *((p.resolve(), f"include{i}") for i, p in enumerate(includes))]
     maps = [f"-ffile-prefix-map={p}={name}" for p, name in names]
     return [
         *tools.clang,
         *compile_flags(job),
         *("-fdebug-compilation-dir=.", *maps),
-        *(f"-I{p.resolve()}" for p in job.includes),
+        *(f"-I{p.resolve()}" for p in includes),
         *_system_headers(job, tools),
         job.file_name,
     ]
@@ -339,7 +341,7 @@ def _place(job: CompileJob, scratch: Path) -> tuple[Path, Path]:
 def _compile_key(
     job: CompileJob, tools: Tools, command: list[str], folder: Path, includes: list[str]
 ) -> str:
-    if job.hosted and job.language != "ir":  # which headers of the system are read, only the preprocessor knows
+    if job.hosted or job.foreign:  # which headers of the system are read, only the preprocessor knows
         preprocess = [*(c for c in command if c != "-c"), "-E", "-o", "-"]
         try:
             text = run(preprocess, what="preprocessing", cwd=folder).stdout.encode()
@@ -356,6 +358,37 @@ def _compile_key(
         text=text,
         inc=includes,
     )
+
+
+# -- bitcode of others ------------------------------------------------------------------------------
+
+
+def ir_text(bitcode: bytes, what: str, tools: Tools | None = None) -> str:
+    """Bitcode as LLVM's text, not optimized further."""
+    flags = ("-x", "ir", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-Wno-override-module")
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
+        (Path(scratch) / "in.bc").write_bytes(bitcode)
+        command = [*(tools or find_tools()).clang, *flags, "in.bc", "-o", "out.ll"]
+        run(command, what=f"reading the bitcode of {what}", cwd=Path(scratch))
+        return (Path(scratch) / "out.ll").read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def compile_ir(
+    text: str, what: str, target: Target, kind: Kind, opt: str, tools: Tools | None = None
+) -> bytes:
+    """LLVM's text as an object; which CPU it may use, its functions say themselves."""
+    flags = [
+        *("-x", "ir", "-c", f"--target={target.triple}", "-Wno-override-module", "-Wno-unused-command-line-argument"),
+        *(*_OPT_FLAGS[opt], *_SECTIONS, *_KIND_FLAGS[kind], "-fstack-size-section"),
+    ]
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
+        (Path(scratch) / "in.ll").write_text(text, encoding="utf-8", errors="surrogateescape")
+        run(
+            [*(tools or find_tools()).clang, *flags, "in.ll", "-o", "out.o"],
+            what=f"compiling the bitcode of {what}",
+            cwd=Path(scratch),
+        )
+        return (Path(scratch) / "out.o").read_bytes()
 
 
 # -- archives and relocatable files ----------------------------------------------------------------

@@ -16,6 +16,7 @@ from monobloc.errors import InternalError, MonoblocError
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.text import is_inline, print_graph
 from monobloc.ir.verify import verify
+from monobloc.kernels.foreign import Row
 from monobloc.targets import Target
 
 Dump = Callable[[str, Graph], None]  # (stem of a file, the graph as it is)
@@ -30,6 +31,7 @@ class PassContext:
     threads: int = 1
     optimize: str = "speed"
     stage: str = "image"  # or "object": weights stay logical, at most permuted
+    kernels: tuple[Row, ...] = ()  # functions of foreign libraries that may compute operators
     why: list[tuple[str, str, str]] = field(default_factory=list)  # (node name, pass, reason)
     times: list[tuple[str, float, bool]] = field(default_factory=list)  # (pass, seconds, changed)
 
@@ -45,9 +47,11 @@ class Pass(Protocol):
 
 def pipeline() -> list[Pass]:
     """The passes in order. Each line is one idea and one file."""
-    from monobloc.passes import canonicalize, cse, dce, decompose, fold, fuse, layout, outputs, patterns, ranges, select
+    from monobloc.passes import canonicalize, cse, dce, decompose, fold, foreign, fuse, layout, outputs, patterns
+    from monobloc.passes import ranges, select
 
     return [
+        foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
         patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
         ranges.RangesPass(),  # what a value can be removes clips, checks and casts that do nothing
@@ -56,6 +60,7 @@ def pipeline() -> list[Pass]:
         cse.Cse(),  # equal nodes are one
         dce.Dce(),  # what nobody reads goes
         outputs.Outputs(),  # every exported tensor is made by a node of its own
+        foreign.Foreign(),  # kernel rows: functions of foreign libraries, where one fits
         # -- below this line nodes are groups: one group becomes one loop nest or one kernel call
         fuse.Fuse(),
         layout.LayoutPass(),  # who wants channels last; the fewest conversions

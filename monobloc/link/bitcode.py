@@ -1,0 +1,191 @@
+"""Bitcode in whatever form it comes is put into the one form that our links take.
+
+lld links in both modes only bitcode with a ThinLTO summary that was made for it (`-funified-lto`), and
+knows nothing of `.llvmbc` sections. So what others compiled is translated first: plain bitcode
+(`-emit-llvm -c`, `-flto`), fat objects (`.llvm.lto`) and embedded bitcode (`-fembed-bitcode`), as
+files, members of archives and of thin archives. Without LTO an object's native code is used, and
+plain bitcode is compiled. Where bitcode cannot be used but native code is there, that is used, and a note
+says so: bitcode of a newer LLVM, modules that `ld -r` has put one behind the other, or an object that
+holds more code than its bitcode.
+
+A kernel library's functions can be marked for inlining on the way (`inline`): then its generic entry is
+specialized where it is called, in every mode, whatever LLVM's heuristics think of its size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monobloc.cache import Cache, key, write_atomic
+from monobloc.errors import Diagnostics, LinkError
+from monobloc.object import ar, bitcode, elf, fat, toolchain
+from monobloc.object.bitcode import Bitcode
+from monobloc.object.elf import Buffer, Elf
+from monobloc.options import Options
+
+Inline = Callable[[str], bool]  # whether a function of this name is inlined wherever it is called
+FAT, EMBEDDED = ".llvm.lto", ".llvmbc"
+_HIDDEN = b".llvm.off"  # as long as FAT: a section that the linker does not look for
+_DEFINE = re.compile(r'^(define\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(.*\)[^\n]*?) #(\d+)', re.MULTILINE)
+_GROUP = re.compile(r"^attributes #(\d+) = \{([^\n]*)\}$", re.MULTILINE)
+_TRIPLE = re.compile(r'^target triple = "([^"-]*)', re.MULTILINE)
+_REGULAR = re.compile(r'(!\{i32 \d+, !"ThinLTO", i32 )0\}')
+
+
+@dataclass
+class Reader:
+    """Translates inputs of one link; `notes` collects what the user should know."""
+
+    folder: Path
+    o: Options
+    cache: Cache | None = None
+    inline: Inline | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def inputs(self, given: Sequence[Path | str]) -> list[Path | str]:
+        """The same inputs, those that need it translated; all problems at once."""
+        problems = Diagnostics()
+        out: list[Path | str] = []
+        for k, item in enumerate(given):
+            try:
+                out.append(item if isinstance(item, str) else self._file(item, k))
+            except LinkError as e:
+                problems.report(e)
+        problems.checkpoint()
+        return out
+
+    def _file(self, path: Path, k: int) -> Path:
+        if not path.is_file():
+            return path  # the linker will tell
+        data = ar.map_file(path)
+        if ar.is_archive(data):
+            return self._archive(path, data, k)
+        new = self._object(data, str(path))
+        if new is None:
+            return path
+        made = self.folder / str(k) / path.name
+        write_atomic(made, [new])
+        return made
+
+    def _archive(self, path: Path, data: Buffer, k: int) -> Path:
+        members = list(ar.members(data, path))
+        new = [self._object(m.data, f"{path}({m.name})") for m in members]
+        if all(n is None for n in new):
+            return path
+        files = []
+        for i, (m, n) in enumerate(zip(members, new, strict=True)):
+            files.append(self.folder / str(k) / str(i) / Path(m.name).name)
+            write_atomic(files[-1], [m.data if n is None else n])
+        return toolchain.archive(files, self.folder / str(k) / path.name)
+
+    # -- one object --
+    def _object(self, data: Buffer, name: str) -> Buffer | None:
+        """What to link instead, or None: the object as it is."""
+        if bitcode.is_bitcode(data):
+            return self._plain(bytes(data), name)
+        if not elf.is_elf(data) or self.o.lto == "none" or fat.is_monobloc(data):
+            return None
+        parsed = Elf(data)
+        found = {s.name: s for s in parsed.sections if s.name in (FAT, EMBEDDED) and s.size > 1}
+        section = found.get(FAT) or found.get(EMBEDDED)
+        if section is None:
+            return None
+        content = bytes(parsed.content(section))
+        try:
+            b = bitcode.read(content, name)
+            why = _obstacle(b) or (_more_than(b, parsed) if section.name == EMBEDDED else "")
+        except LinkError as e:
+            b, why = None, e.message.rpartition(": ")[2]
+        if b is None or why:
+            self.notes.append(f"{name}: its native code is linked, not its bitcode: {why}")
+            return _without(data, parsed) if section.name == FAT else None
+        if section.name == FAT and self._as_it_is(b):
+            return None
+        return self._translated(content, name, "bitcode")
+
+    def _plain(self, data: bytes, name: str) -> Buffer | None:
+        b = bitcode.read(data, name)
+        if why := _obstacle(b):
+            raise LinkError(f"{name}: {why}", hints=["compile it with that version or an older one, or to native code"])
+        if self.o.lto == "none":
+            return self._translated(data, name, "native")
+        return None if self._as_it_is(b) else self._translated(data, name, "bitcode")
+
+    def _as_it_is(self, b: Bitcode) -> bool:
+        return b.thin and b.unified and not (self.inline and any(map(self.inline, b.defined)))
+
+    def _translated(self, data: bytes, name: str, kind: toolchain.Kind) -> bytes:
+        text = toolchain.ir_text(data, name)
+        machine = _TRIPLE.search(text)
+        ours = self.o.target.triple.partition("-")[0]
+        if machine is not None and machine[1] != ours:
+            raise LinkError(f"{name} holds code for {machine[1]}, this link is for {ours}")
+        text = _REGULAR.sub(r"\g<1>1}", text)
+        if kind == "bitcode" and self.inline is not None:
+            text = mark_inline(text, self.inline)
+        k = key(what="ir", tool=toolchain.tool_version(), text=text.encode("utf-8", "surrogateescape"), kind=kind,
+                target=[self.o.target.name, self.o.target.triple], opt=self.o.opt)
+        made = self.cache.get(k) if self.cache is not None else None
+        if made is None:
+            made = toolchain.compile_ir(text, name, self.o.target, kind, self.o.opt)
+            if self.cache is not None:
+                self.cache.put(k, made)
+        return made
+
+
+def _obstacle(b: Bitcode) -> str:
+    """Why bitcode cannot be linked as such; empty if it can."""
+    ours = toolchain.find_tools().llvm
+    if b.major is not None and b.major > int(ours.partition(".")[0]):
+        return f"its bitcode is of {b.producer.replace('LLVM', 'LLVM ', 1)}, and this link reads up to LLVM {ours}"
+    if b.modules != 1:
+        return f"it holds {b.modules} modules one behind the other, as `ld -r` joins them"
+    return ""
+
+
+def _more_than(b: Bitcode, e: Elf) -> str:
+    """Whether an object defines what its bitcode does not, as after `ld -r` with native objects."""
+    native = {s.name for s in e.symbols if s.defined and s.bind != elf.STB_LOCAL and s.name}
+    more = sorted(native - b.defined)
+    return f"`{more[0]}` is not in it" if more else ""
+
+
+def _without(data: Buffer, e: Elf) -> bytes:
+    """A copy in which the linker does not see `.llvm.lto`."""
+    out = bytearray(data)
+    names = e.sections[e.names_index]
+    at = out.find(FAT.encode() + b"\0", names.offset, names.offset + names.size)
+    while at >= 0:
+        out[at : at + len(FAT)] = _HIDDEN
+        at = out.find(FAT.encode() + b"\0", at, names.offset + names.size)
+    return bytes(out)
+
+
+def mark_inline(text: str, wanted: Inline) -> str:
+    """LLVM text in which the functions wanted are `alwaysinline`, but for those that say they must not be."""
+    stops = {"noinline", "optnone", "naked", "alwaysinline"}
+    never = {n for n, body in _GROUP.findall(text) if stops & set(body.split())}
+
+    def marked(m: re.Match[str]) -> str:
+        use = m[3] not in never and wanted(m[2].strip('"'))
+        return f"{m[1]} alwaysinline #{m[3]}" if use else m[0]
+
+    return _DEFINE.sub(marked, text)
+
+
+def defined(paths: Collection[Path]) -> set[str]:
+    """Global symbols that objects and archives define, in whatever form."""
+    out: set[str] = set()
+    for path in paths:
+        data = ar.map_file(path)
+        for name, item in [(m.name, m.data) for m in ar.members(data, path)] if ar.is_archive(data) else [("", data)]:
+            if bitcode.is_bitcode(item):
+                out |= bitcode.read(item, f"{path}({name})" if name else str(path)).defined
+            elif elf.is_elf(item):
+                out |= {s.name for s in elf.symbols(item) if s.defined and s.bind != elf.STB_LOCAL}
+    return out
+
+
