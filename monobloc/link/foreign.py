@@ -20,6 +20,7 @@ from monobloc.codegen.lower import Lowered
 from monobloc.errors import Diagnostics, ErrorList, LinkError, Loc, MonoblocError, ToolchainError
 from monobloc.kernels.foreign import Row
 from monobloc.link import bitcode
+from monobloc.link.objects import compile_runtime
 from monobloc.options import Options
 
 _ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", re.MULTILINE)
@@ -43,7 +44,7 @@ def libraries(
         reader = bitcode.Reader(folder / f"kernels{k}", o, cache, _inlined([r for r in rows if path in r.libraries]))
         out += reader.inputs([path])
         tell(reader.notes)
-    return out
+    return [*out, *(compile_runtime(o, folder, ["half.c"], cache, weak=True) if rows else ())]
 
 
 def _inlined(rows: Sequence[Row]) -> bitcode.Inline | None:

@@ -47,8 +47,20 @@ class Pass(Protocol):
 
 def pipeline() -> list[Pass]:
     """The passes in order. Each line is one idea and one file."""
-    from monobloc.passes import canonicalize, cse, dce, decompose, fold, foreign, fuse, layout, outputs, patterns
-    from monobloc.passes import ranges, select
+    from monobloc.passes import (
+        canonicalize,
+        cse,
+        dce,
+        decompose,
+        fold,
+        foreign,
+        fuse,
+        layout,
+        outputs,
+        patterns,
+        ranges,
+        select,
+    )
 
     return [
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
