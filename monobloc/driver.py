@@ -19,6 +19,7 @@ from monobloc.errors import LinkError, ModelError
 from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, foreign
+from monobloc.link.devirtualize import COMPILE_FLAGS
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
 from monobloc.link.program import programs as merge_programs
@@ -107,8 +108,8 @@ class SourceFlags:
 
 def compile_source(path: Path, out: Path, o: Options, flags: SourceFlags = SourceFlags()) -> None:  # noqa: B008
     """`monobloc compile app.c -o app.o`: the user's own code as a fat object."""
-    job = toolchain.CompileJob(path, out, o.target, "fat", o.opt, flags.includes, flags.defines, hosted=True,
-                               debug=o.debug, libc=sysroot.libc_for(o.target, open_cache(o)))
+    job = toolchain.CompileJob(path, out, o.target, "fat", o.opt, flags.includes, flags.defines, COMPILE_FLAGS,
+                               hosted=True, debug=o.debug, libc=sysroot.libc_for(o.target, open_cache(o)))
     for c in toolchain.compile_all([job], 1, open_cache(o)):
         if c.warnings:
             sys.stderr.write(c.warnings)

@@ -17,7 +17,8 @@ from pathlib import Path
 from monobloc.drivers import args, tools
 from monobloc.drivers.args import Item
 
-FAT = ("-flto=thin", "-funified-lto", "-ffat-lto-objects")
+# Unsplit: of a split fat object the native half would lack its tables of virtual functions.
+FAT = ("-flto=thin", "-funified-lto", "-fno-split-lto-unit", "-ffat-lto-objects", "-fwhole-program-vtables")
 SECTIONS = ("-ffunction-sections", "-fdata-sections")
 QUIET, LOUD = "--start-no-unused-arguments", "--end-no-unused-arguments"
 # Every section may be dropped, except those that code finds by `__start_NAME`.
@@ -113,6 +114,7 @@ class Compiler:
         own: list[str] = []
         if not relocatable:
             own = [*GC, *lto_flags(mode, args.level(found), self.env)]
+            own += _virtual_calls(found, line) if mode != "none" else ()
         return run_lld([*own, *line], self.env, verbose="-v" in args.flags(found))
 
 
@@ -131,6 +133,19 @@ def lto_flags(mode: str, level: int, env: Mapping[str, str]) -> list[str]:
     if mode == "thin" and (cache := _thinlto_cache(env)):
         flags += [f"--thinlto-cache-dir={cache}", "--thinlto-cache-policy=cache_size_bytes=1g"]
     return flags
+
+
+def _virtual_calls(found: Sequence[Item], line: Sequence[str]) -> tuple[str, ...]:
+    """Whether the linker may resolve them, of an executable; `-fno-whole-program-vtables` says no."""
+    from monobloc.link import devirtualize
+
+    if args.flags(found) & {"-shared", "-fno-whole-program-vtables"}:
+        return ()
+    words = args.items(line, args.LD_VALUED)
+    files = [Path(i.words[0]) for i in words if i.input]
+    libs = [v for i in words if (v := i.value("-l"))]
+    folders = [Path(v) for i in words if (v := i.value("-L"))]
+    return () if devirtualize.obstacle(files, libs, folders, line) else devirtualize.LINK_FLAGS
 
 
 def _thinlto_cache(env: Mapping[str, str]) -> Path | None:

@@ -162,7 +162,8 @@ def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) ->
     ours = line(found)
     o = options(among(found), found, mode, env)
     keep_found = ("-z", "nostart-stop-gc")  # sections that code finds by `__start_NAME`
-    o = replace(o, link_args=(*keep_found, *ours.others))
+    refused = ("--no-lto-whole-program-visibility",) if "-fno-whole-program-vtables" in args.flags(found) else ()
+    o = replace(o, link_args=(*keep_found, *refused, *ours.others))
     try:
         driver.link(ours.inputs, out, "exe", o, libdirs=ours.libdirs)
     except ToolchainError as e:

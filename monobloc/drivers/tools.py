@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import shlex
+import re
 import shutil
 import subprocess
 import sys
@@ -85,4 +85,9 @@ def link_line(command: Sequence[str], env: Mapping[str, str], name: str) -> list
     sys.stderr.write(_named(said.encode(), name).decode())
     if p.returncode or not lines:
         return None
-    return shlex.split(lines[-1])[1:]
+    return words_of(lines[-1])[1:]
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a command as clang prints it: in double quotes, a backslash before `"`, `\\` and `$`."""
+    return [re.sub(r"\\(.)", r"\1", quoted) for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', line)]

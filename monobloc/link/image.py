@@ -25,6 +25,7 @@ from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
 from monobloc.link import foreign, live, stack, trace
+from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
 from monobloc.link.objects import (
     CSRC,
@@ -90,6 +91,10 @@ def link_modules(
     `objects` are needed for `graph_lto=False` only, which links their code as it is.
     """
     told = Liveness()
+    if emit == "exe":
+        o, why = assume(o, user_inputs, libs, libdirs, lambda: sysroot.libc_for(o.target, cache, progress))
+        if why:
+            progress(f"virtual calls stay: {why}")
     if o.graph_lto:
         modules = merge_programs(modules, o.connect, o.name or "")
         modules, told = live_modules(modules, user_inputs, emit, o, cache, progress, libs, libdirs)

@@ -33,10 +33,12 @@ Lto = Literal["none", "thin", "full"]
 Progress = Callable[[int, int, str], None]
 Finish = Callable[[Path, Path | None], None]
 
+# All units unsplit or none: LLVM refuses a mixture; and the native half of a split one lacks its vtables.
+_UNIFIED = ("-flto=thin", "-funified-lto", "-fno-split-lto-unit")
 _KIND_FLAGS: dict[str, tuple[str, ...]] = {
     "native": (),
-    "bitcode": ("-flto=thin", "-funified-lto"),
-    "fat": ("-flto=thin", "-funified-lto", "-ffat-lto-objects"),
+    "bitcode": _UNIFIED,
+    "fat": (*_UNIFIED, "-ffat-lto-objects"),
 }
 _OPT_FLAGS = {"speed": ("-O3",), "size": ("-Os",), "debug": ("-O0",)}
 _LANGUAGES = {

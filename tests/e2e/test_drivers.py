@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from monobloc.drivers import args
+from monobloc.drivers import args, tools
 from monobloc.errors import LinkError
 from monobloc.object import elf, fat
 
@@ -84,6 +84,11 @@ def test_response_files(tmp_path: Path) -> None:
     (tmp_path / "inner").write_text("-lm")
     (tmp_path / "outer").write_text(f"'a b.o' @{tmp_path / 'inner'}")
     assert args.expand([f"@{tmp_path / 'outer'}", "@gone"]) == ["a b.o", "-lm", "@gone"]
+
+
+def test_words_as_clang_prints_them() -> None:
+    line = r' "/usr/bin/ld" "-rpath" "\$ORIGIN/a b" "say \"x\"" "C:\\d" ""'
+    assert tools.words_of(line) == ["/usr/bin/ld", "-rpath", "$ORIGIN/a b", 'say "x"', r"C:\d", ""]
 
 
 # -- compiling ----------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+/* Lines, rectangles, and text in a font of 5 x 7 dots. */
+#include "pix.h"
+#include <stdlib.h>
+
+static const unsigned char font[][5] = { /* columns, lowest bit on top; from '0', and from 'A' */
+    {0x3e, 0x51, 0x49, 0x45, 0x3e}, {0x00, 0x42, 0x7f, 0x40, 0x00}, {0x42, 0x61, 0x51, 0x49, 0x46},
+    {0x21, 0x41, 0x45, 0x4b, 0x31}, {0x18, 0x14, 0x12, 0x7f, 0x10}, {0x27, 0x45, 0x45, 0x45, 0x39},
+    {0x3c, 0x4a, 0x49, 0x49, 0x30}, {0x01, 0x71, 0x09, 0x05, 0x03}, {0x36, 0x49, 0x49, 0x49, 0x36},
+    {0x06, 0x49, 0x49, 0x29, 0x1e}, {0x7e, 0x11, 0x11, 0x11, 0x7e}, {0x7f, 0x49, 0x49, 0x49, 0x36},
+    {0x3e, 0x41, 0x41, 0x41, 0x22}, {0x7f, 0x41, 0x41, 0x22, 0x1c}, {0x7f, 0x49, 0x49, 0x49, 0x41},
+    {0x7f, 0x09, 0x09, 0x09, 0x01}, {0x3e, 0x41, 0x49, 0x49, 0x7a}, {0x7f, 0x08, 0x08, 0x08, 0x7f},
+    {0x00, 0x41, 0x7f, 0x41, 0x00}, {0x20, 0x40, 0x41, 0x3f, 0x01}, {0x7f, 0x08, 0x14, 0x22, 0x41},
+    {0x7f, 0x40, 0x40, 0x40, 0x40}, {0x7f, 0x02, 0x0c, 0x02, 0x7f}, {0x7f, 0x04, 0x08, 0x10, 0x7f},
+    {0x3e, 0x41, 0x41, 0x41, 0x3e}, {0x7f, 0x09, 0x09, 0x09, 0x06}, {0x3e, 0x41, 0x51, 0x21, 0x5e},
+    {0x7f, 0x09, 0x19, 0x29, 0x46}, {0x46, 0x49, 0x49, 0x49, 0x31}, {0x01, 0x01, 0x7f, 0x01, 0x01},
+    {0x3f, 0x40, 0x40, 0x40, 0x3f}, {0x1f, 0x20, 0x40, 0x20, 0x1f}, {0x3f, 0x40, 0x38, 0x40, 0x3f},
+    {0x63, 0x14, 0x08, 0x14, 0x63}, {0x07, 0x08, 0x70, 0x08, 0x07}, {0x61, 0x51, 0x49, 0x45, 0x43},
+};
+
+static int put(struct pix_image *im, int x, int y, float value) {
+  if (x < 0 || y < 0 || x >= im->width || y >= im->height) return PIX_OK;
+  const int n = pix_channels(im);
+  for (int c = 0; c < n; c++) {
+    const size_t at = (size_t)((y * im->width + x) * n + c);
+    switch (im->type) {
+    case PIX_U8: ((unsigned char *)im->data)[at] = (unsigned char)(value * 255.0f); break;
+    case PIX_U16: ((unsigned short *)im->data)[at] = (unsigned short)(value * 65535.0f); break;
+    case PIX_F32: ((float *)im->data)[at] = value; break;
+    default: return pix_fail(PIX_E_TYPE, "pix_draw", "nothing can be drawn into an image of this type");
+    }
+  }
+  return PIX_OK;
+}
+
+int pix_draw_line(struct pix_image *im, int x0, int y0, int x1, int y1, float value) {
+  const int dx = abs(x1 - x0), dy = -abs(y1 - y0), sx = x0 < x1 ? 1 : -1, sy = y0 < y1 ? 1 : -1;
+  for (int e = dx + dy;;) {
+    const int status = put(im, x0, y0, value);
+    if (status || (x0 == x1 && y0 == y1)) return status;
+    const int twice = 2 * e;
+    if (twice >= dy) e += dy, x0 += sx;
+    if (twice <= dx) e += dx, y0 += sy;
+  }
+}
+
+int pix_draw_rectangle(struct pix_image *im, int x, int y, int width, int height, float value) {
+  if (width < 1 || height < 1) return pix_fail(PIX_E_SIZE, "pix_draw_rectangle", "a rectangle has a width and a height");
+  const int r = x + width - 1, b = y + height - 1;
+  int e = pix_draw_line(im, x, y, r, y, value);
+  if (!e) e = pix_draw_line(im, r, y, r, b, value);
+  if (!e) e = pix_draw_line(im, r, b, x, b, value);
+  return e ? e : pix_draw_line(im, x, b, x, y, value);
+}
+
+int pix_draw_text(struct pix_image *im, int x, int y, const char *text, float value) {
+  for (; *text; text++, x += 6) {
+    const int c = *text >= 'a' && *text <= 'z' ? *text - 32 : *text;
+    const int at = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'Z' ? c - 'A' + 10 : -1;
+    if (c == ' ') continue;
+    if (at < 0) return pix_fail(PIX_E_ARGUMENT, "pix_draw_text", "the font has letters, digits and a blank");
+    for (int k = 0; k < 35; k++)
+      if (font[at][k / 7] >> k % 7 & 1) put(im, x + k / 7, y + k % 7, value);
+  }
+  return PIX_OK;
+}
