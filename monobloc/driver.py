@@ -19,6 +19,7 @@ from monobloc.errors import LinkError, ModelError
 from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, foreign
+from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.devirtualize import COMPILE_FLAGS
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
@@ -169,8 +170,9 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
           libs: Sequence[str], libdirs: Sequence[Path]) -> Image:
     if not given.modules:
         raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
-    if o.connect and not o.graph_lto:
-        raise LinkError("`--connect` needs the graphs, and `--graph-lto off` links code as it is")
+    for flag, said in (("connect", o.connect), *Fixed.of(o).flags):
+        if said and not o.graph_lto:
+            raise LinkError(f"`--{flag}` needs the graphs, and `--graph-lto off` links code as it is")
     if o.graph_lto and (others := fat.other_symbols(given.objects)):
         raise LinkError(f"an object holds a model and other code in one file, as `ld -r` joins them: `{others[0]}`",
                         hints=["link the files that were joined, or pass `--graph-lto off` to link them as they are"])
@@ -200,16 +202,24 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
         return Build(out, Image(out), {str(inputs[0]): imported})
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         given, imports = Inputs(), {}
-        alone = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
+        shared = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
+        alone = len([p for p in inputs if p.suffix not in SOURCE_SUFFIXES]) == 1
+        titles, fixed = [], o
         for k, path in enumerate(inputs):
             if is_model(path):
                 progress(f"reading {path.name}")
-                imports[str(path)] = import_model(path, own.get(path, alone))
-                _add_model(given, path, imports[str(path)], own.get(path, alone), Path(tmp) / f"{k}.o", progress)
+                titles.append(own.get(path, shared).name or path.stem)
+                mine = for_import(own.get(path, shared), o, titles[-1], alone)
+                imports[str(path)] = import_model(path, mine)
+                _add_model(given, path, imports[str(path)], mine, Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
                 given.user.append(Path(tmp) / str(k) / f"{path.name}.o")
             else:
+                before = len(given.modules)
                 given.add_object(path)
+                objects = sorted({m.title for m in given.modules[before:]})
+                fixed = for_object(fixed, own.get(path), objects)
+        o = left_for_link(fixed, titles, alone and bool(titles))
         sources = [(p, Path(tmp) / str(k) / f"{p.name}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
         if sources:
             flags = replace(flags, includes=(*flags.includes, write_headers(given.modules, Path(tmp) / "include", o)))
@@ -232,7 +242,7 @@ def _add_model(given: Inputs, path: Path, imported: Imported, o: Options, made: 
 def write_headers(modules: Sequence[Module], folder: Path, o: Options) -> Path:
     """The folder, with a header for each program under its prefix and its title."""
     folder.mkdir()
-    for m in merge_programs(modules, o.connect, o.name or "") if o.graph_lto else modules:
+    for m in merge_programs(modules, o.connect, o.name or "", Fixed.of(o)) if o.graph_lto else modules:
         text = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title).header
         for name in {m.prefix, m.title.replace("/", "_")}:
             (folder / f"{name}.h").write_text(text, encoding="utf-8")
@@ -298,7 +308,7 @@ def compile(  # noqa: A001 - the public name
     imported = import_model(data, o)
     given = Inputs()
     _add_model(given, source, imported, o, Path(folder.name) / "model.o", quiet)
-    _link(given, out, "shared", o, quiet, (), ())
+    _link(given, out, "shared", left_for_link(o, (), alone=True), quiet, (), ())
     return CompiledModel(out, keep=folder)
 
 

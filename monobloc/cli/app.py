@@ -10,6 +10,7 @@ import typer
 from monobloc.cli.flags import (
     CODE,
     DUMP,
+    FIXED,
     INPUT,
     LINK,
     MACHINE,
@@ -62,7 +63,7 @@ def _main(
 
 
 @app.command("try", short_help="check, build, verify and time a model: start here")
-@takes(MACHINE, MODEL, CODE, WORK, RESULT, PROJECT)
+@takes(MACHINE, MODEL, FIXED, CODE, WORK, RESULT, PROJECT)
 def try_(model: Model, seed: SEED = 0, *, flags: Flags) -> int:
     """Check, build, verify and time a model: the first thing to do with it."""
     from monobloc.cli import trial
@@ -71,7 +72,7 @@ def try_(model: Model, seed: SEED = 0, *, flags: Flags) -> int:
 
 
 @app.command(short_help="what a model is, and whether it can be built")
-@takes(MACHINE, MODEL, CODE, PROJECT)
+@takes(MACHINE, MODEL, FIXED, CODE, PROJECT)
 def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
     """Say in a second what a model is and whether it can be built; nothing is compiled."""
     from monobloc.cli import look
@@ -80,7 +81,7 @@ def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
 
 
 @app.command(context_settings=BETWEEN, short_help="models, sources and objects become an image")
-@takes(MACHINE, PROGRAM, MODEL, SOURCE, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
+@takes(MACHINE, PROGRAM, MODEL, FIXED, SOURCE, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
 def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
     """Compile and link models, C and C++ sources, objects and archives. Without files: the project's."""
     from monobloc.cli import make
@@ -89,7 +90,7 @@ def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
 
 
 @app.command("compile", short_help="stage 1: a model or source becomes an object")
-@takes(MACHINE, MODEL, PARTS, SOURCE, CODE, WORK, DUMP, RESULT, PROJECT)
+@takes(MACHINE, MODEL, FIXED, PARTS, SOURCE, CODE, WORK, DUMP, RESULT, PROJECT)
 def compile_(
     file: Annotated[Path, typer.Argument(metavar="MODEL|SOURCE", show_default=False)],
     output: OUT = None,
@@ -105,7 +106,7 @@ def compile_(
 
 
 @app.command(context_settings=BETWEEN, short_help="stage 2: objects become an image")
-@takes(MACHINE, PROGRAM, CODE, LINK, WORK, DUMP, RESULT)
+@takes(MACHINE, PROGRAM, FIXED, CODE, LINK, WORK, DUMP, RESULT)
 def link(
     files: Words = None,
     output: OUT = None,
@@ -120,7 +121,7 @@ def link(
 
 
 @app.command(short_help="run an image or a model")
-@takes(MACHINE, MODEL, CODE, WORK, DUMP)
+@takes(MACHINE, MODEL, FIXED, CODE, WORK, DUMP)
 def run(
     file: Annotated[Path, typer.Argument(metavar="OUT|MODEL", show_default=False)],
     input: INPUT = None,
@@ -137,7 +138,7 @@ def run(
 
 
 @app.command(short_help="compare outputs with onnxruntime's")
-@takes(MACHINE, MODEL, CODE, WORK, DUMP, PROJECT)
+@takes(MACHINE, MODEL, FIXED, CODE, WORK, DUMP, PROJECT)
 def verify(
     models: Models = None,
     data: Data = None,
@@ -160,7 +161,7 @@ def verify(
 
 
 @app.command(short_help="time a model against its peers")
-@takes(MACHINE, MODEL, CODE, WORK, PROJECT)
+@takes(MACHINE, MODEL, FIXED, CODE, WORK, PROJECT)
 def bench(
     files: Annotated[list[Path] | None, typer.Argument(metavar="MODEL|OUT", show_default=False)] = None,
     vs: Annotated[str, typer.Option("--vs", metavar="A,B", help="peers: onnxruntime, openvino, none")] = "onnxruntime",
@@ -181,7 +182,7 @@ def bench(
 
 
 @app.command(short_help="look into a model, object, image or report")
-@takes(MACHINE, MODEL, CODE, WORK)
+@takes(MACHINE, MODEL, FIXED, CODE, WORK)
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     why: Annotated[str | None, typer.Option("--why", metavar="NAME", show_default=False,

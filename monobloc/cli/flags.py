@@ -44,7 +44,7 @@ def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Any:
 
 MACHINE, MODEL, CODE, LINK, WORK = "machine", "model", "code", "link", "work"
 DUMP, RESULT, PROJECT = "dump", "result", "project"
-PARTS, PROGRAM, SOURCE = "parts", "program", "source"
+PARTS, PROGRAM, SOURCE, FIXED = "parts", "program", "source", "fixed"
 
 FLAGS: dict[str, dict[str, Any]] = {
     MACHINE: {
@@ -56,6 +56,8 @@ FLAGS: dict[str, dict[str, Any]] = {
         "name": _flag(str, "--name", metavar="NAME", group=MODEL, help="prefix of the C names (default: the stem)"),
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL, help="size of a symbolic dimension"),
+    },
+    FIXED: {
         "bind": _many("--bind", metavar="X=3", group=MODEL, help="fix an input: a number, a list, a .npy file"),
         "keep_output": _many("--keep-output", metavar="NAME", group=MODEL, help="keep this output, or inner value"),
         "start_from": _many("--from", metavar="TENSOR", group=MODEL, help="start here: the tensor becomes an input"),

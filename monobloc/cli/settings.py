@@ -5,9 +5,10 @@ goes first. A verb that is given no file works on the project's.
 
     output = "app"            # and any flag: target, lto, threads, ...
     sources = ["main.c"]
+    bind = { "kws.x" = 3 }    # and from, keep-output
 
     [[model]]
-    path = "kws.onnx"         # and name, shape, dim, bind, keep-output
+    path = "kws.onnx"         # and name, shape, dim, bind, from, keep-output
     dim = { batch = 1 }
 
     [[kernel]]                # a function of another library: docs/foreign-kernels.md
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from monobloc.cli import Usage
-from monobloc.cli.flags import FLAGS, MODEL, Flags
+from monobloc.cli.flags import FIXED, FLAGS, MODEL, Flags
 from monobloc.driver import SourceFlags, operators, read_kernels, user_cache
 from monobloc.errors import ModelError, MonoblocError
 from monobloc.kernels.foreign import rows_of
@@ -37,7 +38,8 @@ from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, pars
 from monobloc.targets import resolve
 
 PROJECT = Path("monobloc.toml")
-MODEL_KEYS = tuple(FLAGS[MODEL])
+FIXED_KEYS = tuple(FLAGS[FIXED])  # of one model, or of the whole with names as `kws.x`
+MODEL_KEYS = (*FLAGS[MODEL], *FIXED_KEYS)
 TOP_KEYS = ("output", "sources", "model", "memory", "kernel", *(n for g, f in FLAGS.items() if g != MODEL for n in f))
 MEMORY_KEYS = ("ram", "flash")
 PATHS = ("dump", "report", "cache", "depfile", "map", "script")
@@ -70,7 +72,7 @@ def read_project(path: Path) -> Project:
     sources = [path.parent / str(s) for s in _list(top.pop("sources", []), f"{path}: `sources`")]
     output = top.pop("output", None)
     rows = rows_of(top.pop("kernel"), path, text, operators()) if "kernel" in top else ()
-    flags = {k: _flag_value(k, v, path) for k, v in {**top, **memory}.items()}
+    flags = {k: (_model_value if k in FIXED_KEYS else _flag_value)(k, v, path) for k, v in {**top, **memory}.items()}
     flags |= {"kernel": rows} if rows else {}
     return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
 
@@ -87,7 +89,7 @@ def _model(data: Any, project: Path) -> tuple[Path, Flags]:
 def _keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> dict[str, Any]:
     out = {}
     for key, value in data.items():
-        name = key.replace("-", "_")
+        name = "start_from" if key == "from" else key.replace("-", "_")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             raise ModelError(f"{where}: unknown key `{key}`",
@@ -174,17 +176,24 @@ def _project_work(files: Sequence[Path], flags: Flags, output: Path | None) -> W
     merged = {**p.flags, **flags}
     own = {path.resolve(): f for path, f in p.models}
     chosen = [(f, own.get(f.resolve(), {})) for f in files if f.suffix == ".onnx"] if files else list(p.models)
-    given = {k: v for k, v in flags.items() if k in MODEL_KEYS}
+    given = {k: v for k, v in flags.items() if k in MODEL_KEYS and (len(chosen) == 1 or k not in FIXED_KEYS)}
     given = {} if "connect" in merged and set(given) == {"name"} else given
     if len(chosen) > 1 and given:
         raise Usage(f"`--{next(iter(given)).replace('_', '-')}` is of one model, and `{p.path}` has several")
     shared = {k: v for k, v in merged.items() if k != "name"}  # of the whole, as `connect` is
-    models = tuple((path, options({**shared, **f, **given})) for path, f in chosen)
+    models = tuple((path, options(_joined({**shared, **given}, {**f, **given}))) for path, f in chosen)
     rest = tuple(f for f in files if f.suffix != ".onnx") if files else p.sources
     if not models and not rest:
         raise ModelError(f"{p.path}: names no model", hints=["[[model]]\n        path = \"m.onnx\""])
-    whole = {k: v for k, v in merged.items() if k not in MODEL_KEYS or (k == "name" and "connect" in merged)}
+    whole = {k: v for k, v in merged.items()
+             if k not in FLAGS[MODEL] or (k == "name" and "connect" in merged)}
     return Work(options(whole), models, rest, output or p.output, merged, p.path)
+
+
+def _joined(shared: Flags, own: Flags) -> Flags:
+    """A model's own flags go first; what fixes tensors adds up, as the whole may name this model's."""
+    lists = {k: list(dict.fromkeys([*own[k], *shared[k]])) for k in FIXED_KEYS if k in own and k in shared}
+    return {**shared, **own, **lists}
 
 
 def options(flags: Flags) -> Options:

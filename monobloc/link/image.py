@@ -25,6 +25,7 @@ from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
 from monobloc.link import foreign, live, stack, trace
+from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
 from monobloc.link.objects import (
@@ -96,7 +97,7 @@ def link_modules(
         if why:
             progress(f"virtual calls stay: {why}")
     if o.graph_lto:
-        modules = merge_programs(modules, o.connect, o.name or "")
+        modules = merge_programs(modules, o.connect, o.name or "", Fixed.of(o))
         modules, told = live_modules(modules, user_inputs, emit, o, cache, progress, libs, libdirs)
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already

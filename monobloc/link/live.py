@@ -22,7 +22,7 @@ from monobloc.cache import write_atomic
 from monobloc.codegen.names import mangle
 from monobloc.errors import LinkError, ToolchainError
 from monobloc.link.objects import Module, copy_graph
-from monobloc.link.program import canonical_order
+from monobloc.link.order import canonical_order
 from monobloc.object import ar, bitcode, elf, slim, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.toolchain import CompileJob, Libc, LinkJob

@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monobloc.errors import LinkError
-from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.graph import Graph, Value
+from monobloc.link.bind import Fixed, specialize
 from monobloc.link.clone import clone
 from monobloc.link.connect import connect_models
 from monobloc.link.objects import Module, PartInfo
+from monobloc.link.order import canonical_order
 
 
-def programs(modules: Sequence[Module], connect: Sequence[tuple[str, str]] = (), name: str = "") -> list[Module]:
-    """Merge parts, then connected models; what is left is one module per program."""
-    merged = [_merge_parts(group) for group in _by_program(modules)]
+def programs(
+    modules: Sequence[Module], connect: Sequence[tuple[str, str]] = (), name: str = "",
+    fixed: Fixed = Fixed(),  # noqa: B008
+) -> list[Module]:
+    """Merge parts, fix what the link line fixes, merge connected models: one module per program is left."""
+    merged = specialize([_merge_parts(group) for group in _by_program(modules)], fixed)
     check_prefixes(merged)
     if connect:
         merged = connect_models(merged, connect, name or "pipeline")
@@ -43,26 +48,6 @@ def check_prefixes(modules: Sequence[Module]) -> None:
             raise LinkError(f"two models have the prefix `{m.prefix}`: {seen[m.prefix]} and {m.origin}",
                             hints=["compile one of them with `--name OTHER`"])
         seen[m.prefix] = m.origin
-
-
-def canonical_order(g: Graph) -> None:
-    """Nodes in the order in which a walk from the outputs, operands first, finishes them."""
-    order: list[Node] = []
-    done: set[Node] = set()
-    for _, v in g.outputs:
-        stack = [v.producer] if v.producer is not None else []
-        while stack:
-            n = stack[-1]
-            todo = [x.producer for x in n.used if x.producer is not None and x.producer not in done]
-            if n in done or not todo:
-                stack.pop()
-                if n not in done:
-                    done.add(n)
-                    order.append(n)
-            else:
-                stack.append(todo[0])
-    g.remove_all({n for n in g.nodes if n not in done})
-    g.nodes = order
 
 
 # -- parts of one model -------------------------------------------------------------------------------

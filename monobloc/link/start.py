@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Graph
-from monobloc.link.program import canonical_order
+from monobloc.link.order import canonical_order
 
 
 def start_from(g: Graph, names: Sequence[str]) -> None:

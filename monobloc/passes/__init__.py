@@ -49,6 +49,7 @@ def pipeline() -> list[Pass]:
     """The passes in order. Each line is one idea and one file."""
     from monobloc.passes import (
         canonicalize,
+        constants,
         cse,
         dce,
         decompose,
@@ -63,9 +64,11 @@ def pipeline() -> list[Pass]:
     )
 
     return [
+        constants.Constants(),  # what depends on constants only is computed
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
         patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
+        cse.Cse(),  # equal nodes are one, before constants make them differ
         ranges.RangesPass(),  # what a value can be removes clips, checks and casts that do nothing
         fold.Fold(),  # constants meet: BatchNorm into weights, scales into scales
         decompose.Decompose(),  # transposed convolutions are convolutions and an interleaving

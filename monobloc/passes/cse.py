@@ -1,4 +1,8 @@
-"""Common subexpressions: nodes with the same operator, inputs and attributes are one node."""
+"""Common subexpressions: nodes with the same operator, inputs and attributes are one node.
+
+Constants are equal when their contents are, wherever they come from, so the common part of two models
+that read one input is computed once. Operands of what commutes to the bit may be in either order.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,22 @@ from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.text import _attr
 from monobloc.passes import PassContext
 
+COMMUTATIVE = ("Add", "Mul", "Equal", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+OF_INTEGERS = ("Max", "Min")  # equal floats may be zeros of different signs
+
 
 class Cse:
     name = "cse"
 
     def run(self, g: Graph, ctx: PassContext) -> bool:
         seen: dict[tuple[object, ...], Node] = {}
+        numbers: dict[object, int] = {}  # of operands, in order of appearance: what can be sorted
         dead: set[Node] = set()
         for node in g.nodes:
-            key = (node.op, tuple(_value_key(v) for v in node.inputs), len(node.outputs),
+            operands = [numbers.setdefault(_value_key(v), len(numbers)) for v in node.inputs]
+            if _commutes(node):
+                operands.sort()
+            key = (node.op, tuple(operands), len(node.outputs),
                    tuple((k, _attr(v, "")) for k, v in sorted(node.attrs.items())))
             first = seen.setdefault(key, node)
             if first is not node:
@@ -26,7 +37,11 @@ class Cse:
         return bool(dead)
 
 
+def _commutes(node: Node) -> bool:
+    return node.op in COMMUTATIVE or (node.op in OF_INTEGERS and not node.outputs[0].dtype.is_float)
+
+
 def _value_key(v: Value | None) -> object:
     if v is None:
         return None
-    return (v.const.key, v.type) if v.const is not None and v.type.size <= 4096 else id(v)
+    return (v.const.key, v.type) if v.const is not None else id(v)

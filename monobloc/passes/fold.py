@@ -17,10 +17,10 @@ import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType
-from monobloc.ops import opdef
-from monobloc.ops.build import Builder, evaluate
+from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
-from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use, sweep_dead
+from monobloc.passes.constants import fold_constant_nodes
+from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
 
 
 class Fold:
@@ -32,21 +32,6 @@ class Fold:
             rules = RULES if ctx.stage == "image" else OBJECT_RULES
             changed |= apply_rules(g, rules, ctx, self.name)
         return changed
-
-
-def fold_constant_nodes(g: Graph, ctx: PassContext) -> bool:
-    """Nodes whose inputs are all constant are computed now (what the importer left is computed too)."""
-    changed = False
-    for node in g.nodes:
-        if node.body is None and node.used and all(v.const is not None for v in node.used):
-            types = [v.type for v in node.outputs]
-            for v, y in zip(node.outputs, evaluate(opdef(node), node.inputs, node.attrs, types), strict=True):
-                g.replace(v, g.constant(v.name, y))
-            ctx.reason(node, "fold", "computed at compile time: its inputs are constants")
-            changed = True
-    if changed:
-        sweep_dead(g)
-    return changed
 
 
 def _channel_scale(y: Node, s: Value) -> np.ndarray | None:

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from monobloc.codegen.lower import Lowered
 from monobloc.driver import import_model, module_of
+from monobloc.link.connect import parse_connections
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
-from monobloc.link.program import parse_connections
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
@@ -35,7 +35,9 @@ def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[Port], outputs: Sequ
 
 
 def module(m: onnx.ModelProto, name: str, o: Options) -> Module:
-    return module_of(Path(f"{name}.onnx"), import_model(m.SerializeToString(), o), replace(o, name=None))
+    """As it is compiled: what the link line fixes is not known yet."""
+    alone = replace(o, name=None, bind={}, start_from=(), keep_outputs=())
+    return module_of(Path(f"{name}.onnx"), import_model(m.SerializeToString(), alone), alone)
 
 
 @dataclass(frozen=True)
