@@ -186,7 +186,9 @@ def main() -> int:
                 print(f"{model.stem}: skipped: {str(e).splitlines()[0]}", file=sys.stderr, flush=True)
     print("\n" + table(rows))
     if a.write:
-        a.write.write_text(page(rows), encoding="utf-8")
+        old = a.write.read_text(encoding="utf-8") if a.write.is_file() else ""
+        others = old[old.find("\n## ") :] if "\n## " in old else ""  # other scripts' tables
+        a.write.write_text(page(rows) + others, encoding="utf-8")
     return 0
 
 
