@@ -147,6 +147,30 @@ def test_from_starts_inside_the_graph(cache: Path, tmp_path: Path) -> None:
     rest = CompiledModel(tmp_path / "rest.so")
     assert [i.name for i in rest.inputs] == [inner]
     np.testing.assert_allclose(rest(want[inner]), want["Plus214_Output_0"], rtol=1e-5, atol=1e-4)
+    model = CompiledModel(whole)
+    assert rest.weights_bytes < model.weights_bytes and rest.arena_bytes < model.arena_bytes
+
+
+def test_preprocessing_that_the_application_does_itself_is_gone(cache: Path, tmp_path: Path) -> None:
+    """`--from` behind a scale and a table: nothing of them is left, and the first input is no input any more."""
+    rng = np.random.default_rng(4)
+    table, w = rng.standard_normal((4096, 64), np.float32), rng.standard_normal((64, 8), np.float32)
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["rows"]),
+             helper.make_node("Mul", ["rows", "scale"], ["pre"]),
+             helper.make_node("MatMul", ["pre", "w"], ["y"])]
+    ports = [helper.make_tensor_value_info("ids", TensorProto.INT64, [4]),
+             helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])]
+    arrays = {"table": table, "w": w, "scale": np.array([0.25], np.float32)}
+    inits = [numpy_helper.from_array(a, n) for n, a in arrays.items()]
+    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], inits)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    build_image([tmp_path / "m.onnx"], tmp_path / "m.so", "shared", replace(_options(cache), start_from=("pre",)))
+    m = CompiledModel(tmp_path / "m.so")
+    x = rng.standard_normal((4, 64), np.float32)
+    assert [i.name for i in m.inputs] == ["pre"]
+    np.testing.assert_allclose(m(x), x @ w, rtol=1e-4, atol=1e-4)
+    data = (tmp_path / "m.so").read_bytes()
+    assert len(data) < table.nbytes // 8 and table[5, :16].tobytes() not in data
 
 
 def test_from_an_unknown_tensor_is_an_error(cache: Path, tmp_path: Path) -> None:
