@@ -64,7 +64,7 @@ def lower(
     run_passes(g, ctx, dump=dump)
     scratch = scratch_bytes(g, ctx.target, ctx.threads)
     p = place(g, ctx, scratch)
-    unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads, profile).write()
+    unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads, profile, by_content=ctx.stage == "object").write()
     interface = Interface(
         prefix=prefix,
         title=title,

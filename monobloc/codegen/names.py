@@ -26,6 +26,15 @@ def mangle(name: str) -> str:
     return out
 
 
+def scoped(prefix: str, name: str) -> str:
+    """A mangled name of one program, for symbols that several files share.
+
+    The prefix's length stands before it, as in C++'s mangled names: `net` and `head_x` never meet
+    `net_head` and `x`.
+    """
+    return f"{len(prefix)}{prefix}_{name}"
+
+
 def _encode(ch: str) -> str:
     return ch if ch.isascii() and ch.isalnum() else f"_x{ord(ch):x}_"
 

@@ -1,7 +1,9 @@
 """A placed graph as C files: one function per layer, partitions that compile in parallel.
 
-Layers are `static noinline` functions named after their node, so a symbol, a debug frame and a profile
-entry is a layer. Each partition file has one hidden function that runs its layers in order.
+Layers are `noinline` functions named after their node, so a symbol, a debug frame and a profile
+entry is a layer. `partition.py` deals them out to files; one more function runs them in order. Texts
+hold no more than what decides the code: weights go by name and not by content, so that new weights
+compile nothing anew.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from dataclasses import dataclass, field
 from monobloc.codegen import foreign
 from monobloc.codegen.contraction import KERNEL, Places, contraction_text
 from monobloc.codegen.loops import LoopContext, Writer, emit_outputs
-from monobloc.codegen.names import comment, mangle
+from monobloc.codegen.names import comment, mangle, scoped
+from monobloc.codegen.partition import Item, divide
 from monobloc.codegen.place import Placement
 from monobloc.codegen.storage import Storage, dense
 from monobloc.ir.graph import Graph, Node, Value
@@ -21,7 +24,6 @@ from monobloc.ops import opdef
 from monobloc.passes.contraction import is_contraction, parts
 from monobloc.targets import Target
 
-NODES_PER_PART = 48
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives
 
 HEADERS = ("base", "math", "scalar", "gemm", "conv", "conv_nchw", "dwconv", "recurrent", "abi", "hal")
@@ -37,6 +39,7 @@ class Unit:
     listing: str  # what #line refers to
     weights: dict[str, Value]  # symbol -> constant
     layers: tuple[tuple[str, ...], ...] = ()  # per part, the nodes that run, in order
+    file_of: Mapping[str, str] = field(default_factory=dict)  # a layer's node -> its file
 
 
 @dataclass
@@ -85,37 +88,53 @@ def scratch_bytes(g: Graph, t: Target, threads: int) -> dict[Node, int]:
     return out
 
 
-def weight_symbol(v: Value) -> str:
-    assert v.const is not None
-    return f"mb_w_{v.const.key}"
+def weight_symbols(g: Graph, prefix: str, by_content: bool) -> dict[str, str]:
+    """The symbol of every constant, by its content: named after the first value that has it.
+
+    `by_content`: objects name them by their content, since any linker merges equal ones by that.
+    """
+    out: dict[str, str] = {}
+    for v in g.constants():
+        assert v.const is not None
+        key = v.const.key
+        out.setdefault(key, f"mb_w_{key if by_content else scoped(prefix, mangle(v.name))}")
+    return out
 
 
 @dataclass
 class _Layer:
     node: Node
-    name: str
-    definitions: list[str] = field(default_factory=list)
+    name: str  # of its function
+    kernel: str = ""  # definitions that layers of one shape share
+    family: str = ""
     body: list[str] = field(default_factory=list)
+    weights: dict[str, Value] = field(default_factory=dict)
     errors: bool = False
     parallel: bool = False
+
+    @property
+    def fails(self) -> bool:
+        """Whether it can return anything but MB_OK."""
+        return any("return" in b for b in self.body)
 
 
 class UnitWriter:
     """Makes the C of one placed graph."""
 
     def __init__(
-        self, g: Graph, p: Placement, t: Target, prefix: str, threads: int, profile: bool = False
+        self, g: Graph, p: Placement, t: Target, prefix: str, threads: int, profile: bool = False,
+        by_content: bool = False,
     ) -> None:
         self.g, self.p, self.t, self.prefix, self.threads = g, p, t, prefix, threads
         self.profile = profile
-        self.weights: dict[str, Value] = {}
-        self.kernels: dict[str, str] = {}  # of the file being written: definitions -> name
+        self.symbols = weight_symbols(g, prefix, by_content)
+        self.weights: dict[str, Value] = {}  # of the layer being written
         self.listing = print_graph(g)
         self.lines = _listing_lines(self.listing)
 
     # -- values --
     def storage_of(self, v: Value) -> Storage:
-        return dense(weight_symbol(v), v.type) if v.const is not None else self.p.storage[v]
+        return dense(self.symbols[v.const.key], v.type) if v.const is not None else self.p.storage[v]
 
     def _base(self, v: Value, used: dict[Value, str], write: bool) -> str:
         if v not in used:
@@ -126,7 +145,7 @@ class UnitWriter:
         """Typed pointer to a value's base, written out."""
         kind = f"const {v.dtype.c} *" if const else f"{v.dtype.c} *"
         if v.const is not None:
-            symbol = weight_symbol(v)
+            symbol = self.symbols[v.const.key]
             self.weights[symbol] = v
             return f"(({kind}){symbol})"
         base = self.p.offset[int(self.p.storage[v].base)]
@@ -139,7 +158,8 @@ class UnitWriter:
 
     # -- layers --
     def layer(self, node: Node) -> _Layer:
-        out = _Layer(node, mangle(node.name))
+        self.weights = {}
+        out = _Layer(node, f"layer_{scoped(self.prefix, mangle(node.name))}", weights=self.weights)
         if is_contraction(node):
             self._contraction(node, out)
         elif node.op != "Fused" and opdef(node).has_routine:
@@ -155,11 +175,8 @@ class UnitWriter:
         outs = set(node.outputs)
         at = Places(self.storage_of, lambda v: self.pointer_text(v, v not in outs), scratch)
         text = contraction_text(parts(node), self.t, at)
-        key = "\n".join(text.definitions)
-        known = key in self.kernels
-        name = self.kernels.setdefault(key, f"{text.family}{len(self.kernels)}")
-        out.definitions = [] if known else [d.replace(KERNEL, name) for d in text.definitions]
-        out.body = [b.replace(KERNEL, name) for b in text.body]
+        out.kernel, out.family = "\n".join(text.definitions), text.family
+        out.body = text.body
 
     def _routine(self, node: Node, out: _Layer) -> None:
         outs = set(node.outputs)
@@ -195,50 +212,74 @@ class UnitWriter:
     # -- files --
     def write(self) -> Unit:
         work = [n for n in self.p.order if n not in self.p.views and any(v.type.size for v in n.outputs)]
-        chunks = [work[i : i + NODES_PER_PART] for i in range(0, len(work), NODES_PER_PART)] or [[]]
-        files, names = {}, []
-        for k, chunk in enumerate(chunks):
-            names.append(f"mb_{self.prefix}_part{k}")
-            self.kernels = {}
-            files[f"{self.prefix}.{k}.c"] = self._file(names[-1], [self.layer(n) for n in chunk])
-        layers = tuple(tuple(n.name for n in chunk) for chunk in chunks)
-        return Unit(self.prefix, files, tuple(names), self.listing, dict(self.weights), layers)
+        layers = [self.layer(n) for n in work]
+        chunks = divide([Item(x.name, x.kernel) for x in layers])
+        run = f"mb_{self.prefix}_part0"
+        files: dict[str, str] = {}
+        file_of: dict[str, str] = {}
+        for chunk in chunks if len(chunks) > 1 else []:
+            name = f"{self.prefix}.{layers[chunk[0]].name}.c"
+            files[name] = "\n".join([*self._layers([layers[k] for k in chunk], "MB_HIDDEN"), ""])
+            file_of |= {layers[k].node.name: name for k in chunk}
+        name = f"{self.prefix}.run.c"
+        head = self._prototypes(layers) if files else self._layers(layers, "static")
+        files[name] = "\n".join([*head, *self._run(run, layers), ""])
+        file_of |= {x.node.name: name for x in layers if x.node.name not in file_of}
+        weights = {s: v for x in layers for s, v in x.weights.items()}
+        order = (tuple(n.name for n in work),)
+        return Unit(self.prefix, files, (run,), self.listing, weights, order, file_of)
 
-    def _file(self, part: str, layers: Sequence[_Layer]) -> str:
+    def _prototypes(self, layers: Sequence[_Layer]) -> list[str]:
+        """What the file that runs the layers knows of those in other files."""
+        return ['#include "mb/abi.h"', '#include "mb/hal.h"',
+                *(f"MB_HIDDEN int {x.name}(mb_mem mem, int tid, int nt);" for x in layers)]
+
+    def _layers(self, layers: Sequence[_Layer], linkage: str) -> list[str]:
+        """A file's layers, and once each what several of them share."""
         out = [f'#include "mb/{h}.h"' for h in HEADERS]
-        out += foreign.declarations(layer.node for layer in layers)
-        out.append("#define MB_LAYER static __attribute__((noinline))")
-        text = "\n".join(line for layer in layers for line in (*layer.definitions, *layer.body))
-        out += [_extern(s, v) for s, v in self.weights.items() if s in text]
-        for layer in layers:
-            out += ["", *self._function(layer)]
-        if self.profile:
-            out.append(f"MB_EXPORT unsigned long long {part}_ticks[{max(len(layers), 1)}];")
-        out += ["", f"MB_HIDDEN int {part}(mb_mem mem) {{", "  int e = 0; (void)e; (void)mem;"]
-        for k, layer in enumerate(layers):
-            call = f"mb_parallel_for(layer_{layer.name}, mem)" if layer.parallel else f"layer_{layer.name}(mem, 0, 1)"
-            if self.profile:
-                call = f"{call}, {part}_ticks[{k}] += __builtin_readcyclecounter() - t{k}, e"
-                out.append(f"  const unsigned long long t{k} = __builtin_readcyclecounter();")
-                out.append(f"  if ((e = {call})) return e;")
-            else:
-                out.append(f"  if ((e = {call})) return e;")
-        out += ["  return 0;", "}", ""]
-        return "\n".join(out)
+        out += foreign.declarations(x.node for x in layers)
+        out.append(f"#define MB_LAYER {linkage} __attribute__((noinline))")
+        weights = {s: v for x in layers for s, v in x.weights.items()}
+        out += [_extern(s, v) for s, v in weights.items()]
+        kernels: dict[str, str] = {}
+        for x in layers:
+            known = x.kernel in kernels
+            name = kernels.setdefault(x.kernel, f"{x.family}{len(kernels)}")
+            out += ["", *self._function(x, name, not known)]
+        return out
 
-    def _function(self, layer: _Layer) -> list[str]:
+    def _run(self, name: str, layers: Sequence[_Layer]) -> list[str]:
+        """The function that runs all layers in order, up to the first that fails."""
+        out = [f"MB_EXPORT unsigned long long {name}_ticks[{max(len(layers), 1)}];"] if self.profile else []
+        out += ["", f"MB_HIDDEN int {name}(mb_mem mem) {{", "  int e = 0; (void)e; (void)mem;"]
+        for k, x in enumerate(layers):
+            call = f"mb_parallel_for({x.name}, mem)" if x.parallel else f"{x.name}(mem, 0, 1)"
+            if self.profile:
+                call = f"{call}, {name}_ticks[{k}] += __builtin_readcyclecounter() - t{k}, e"
+                out.append(f"  const unsigned long long t{k} = __builtin_readcyclecounter();")
+            out.append(f"  if ((e = {call})) return e;" if x.fails or self.profile else f"  {call};")
+        return [*out, "  return 0;", "}"]
+
+    def _function(self, layer: _Layer, kernel: str, define: bool) -> list[str]:
+        """A layer, behind its kernel's definitions where it is the first to use them.
+
+        One that never runs in parts says so, since its caller is in another file.
+        """
         n = layer.node
         ops = " + ".join(m.op for m in n.body.nodes) if n.body is not None else n.op
         types = ", ".join(str(v.type) for v in n.outputs)
-        out = [f"/* {comment(n.name)}: {ops} -> {types} */", *layer.definitions]
+        out = [f"/* {comment(n.name)}: {ops} -> {types} */"]
+        out += layer.kernel.replace(KERNEL, kernel).splitlines() if define else []
         line = self.lines.get(n.name)
         if line:
             out.append(f'#line {line} "{self.prefix}.mb"')
-        out.append(f"MB_LAYER int layer_{layer.name}(mb_mem mem, int tid, int nt) {{")
-        out.append("  (void)mem; (void)tid; (void)nt;")
+        names = ("tid", "nt") if layer.parallel else ("tid_", "nt_")
+        out.append(f"MB_LAYER int {layer.name}(mb_mem mem, int {names[0]}, int {names[1]}) {{")
+        out.append(f"  (void)mem; (void){names[0]}; (void){names[1]};")
+        out += [] if layer.parallel else ["  enum { tid = 0, nt = 1 };"]
         out += [f"  char *const {bank.pointer} = mem[{k}];" for k, bank in enumerate(self.p.banks)
                 if any(f"{bank.pointer} + " in b for b in layer.body)]
-        out += [f"  {b}" for b in layer.body]
+        out += [f"  {b.replace(KERNEL, kernel)}" for b in layer.body]
         out += ["  return 0;", "}"]
         return out
 

@@ -234,7 +234,8 @@ def _link(
         for low in programs:
             code += compile_sources(low, o, folder, kind, cache, model_files(low), large)
         code.append(folder / "weights.o")
-        write_atomic(folder / "weights.o", fat.weights_object(weights, o.target.elf_machine, o.large_over))
+        names = weight_names(programs)
+        write_atomic(code[-1], fat.weights_object(weights, o.target.elf_machine, o.large_over, names))
     else:
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
@@ -329,6 +330,16 @@ def _check_machine(obj: Object, o: Options) -> None:
 def weights_of(programs: Sequence[Lowered]) -> dict[str, Weight]:
     """All constants of all programs, equal ones once."""
     return {v.const.key: Weight(_data(v)) for p in programs for v in p.unit.weights.values() if v.const is not None}
+
+
+def weight_names(programs: Sequence[Lowered]) -> dict[str, list[str]]:
+    """What the programs' code calls each constant, by its content."""
+    out: dict[str, list[str]] = {}
+    for p in programs:
+        for symbol, v in p.unit.weights.items():
+            assert v.const is not None
+            out.setdefault(v.const.key, []).append(symbol)
+    return out
 
 
 def _data(v: Value) -> memoryview:

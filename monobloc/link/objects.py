@@ -167,6 +167,9 @@ def model_files(low: Lowered) -> dict[str, str]:
     return {**low.files, f"{low.unit.prefix}.interface.c": low.interface_file}
 
 
+_LINES = re.compile(r"^#line .*\n", re.M)
+
+
 def compile_sources(
     low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str],
     large: bool = False,
@@ -178,6 +181,8 @@ def compile_sources(
     jobs = []
     extra = (*numeric_flags(o), *(o.target.large_data_flags if large else ()))
     for name, text in files.items():
+        if not o.debug:  # where a line came from moves with every line above it
+            text = _LINES.sub("", text)
         target = o.target.baseline() if name.endswith(".interface.c") else o.target
         jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
                                extra=extra, name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))

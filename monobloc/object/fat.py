@@ -78,26 +78,33 @@ def weight_symbol(content_hash: str) -> str:
 
 
 def weight_sections(
-    weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER
+    weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[list[elf.NewSection], list[elf.NewSymbol]]:
-    """The weights as data that any linker merges by content."""
+    """The weights as data that any linker merges by content.
+
+    With `names`, symbols of each weight's own in place of that by content: then each is in one file
+    only, so there is nothing to merge. The first of them has the weight's size, the others have none.
+    """
     large = machine == elf.EM_X86_64 and sum(map(_size, weights.values())) > large_over
     prefix, flags = (".lrodata", elf.SHF_X86_64_LARGE) if large else (".rodata", 0)
     sections, symbols = [], []
     for h, w in sorted(weights.items()):
-        name, symbol = f"{prefix}.mb.{h}", weight_symbol(h)
+        name, symbol = f"{prefix}.mb.{h}", "" if names is not None else weight_symbol(h)
         if not _WEIGHT_SECTION.fullmatch(name):
             raise LinkError(f"`{h}` cannot be the name of a weight")
         sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, comdat=symbol))
-        symbols.append(elf.NewSymbol(symbol, name, size=_size(w)))
+        own = [symbol] if names is None else names[h]
+        symbols += [elf.NewSymbol(s, name, size=_size(w) if k == 0 else 0) for k, s in enumerate(own)]
     return sections, symbols
 
 
 def weights_object(
-    weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER
+    weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Buffer]:
     """A relocatable of weights alone, as buffers to write."""
-    return elf.write_object(machine, *weight_sections(weights, machine, large_over))
+    return elf.write_object(machine, *weight_sections(weights, machine, large_over, names))
 
 
 def _size(w: Weight) -> int:
@@ -109,9 +116,10 @@ def other_symbols(objects: Sequence[Object]) -> list[str]:
     out: list[str] = []
     files = {id(x.code): x.code for x in objects}
     for key, code in files.items():
-        prefixes = tuple(f"{x.summary.get('prefix')}_" for x in objects if id(x.code) == key)
+        prefixes = [str(x.summary.get("prefix")) for x in objects if id(x.code) == key]
+        own = re.compile(rf"mb_|(layer_\d+)?({'|'.join(map(re.escape, prefixes))})_")
         out += [s.name for s in elf.symbols(code)
-                if s.defined and s.bind != elf.STB_LOCAL and not s.name.startswith(("mb_", *prefixes))]
+                if s.defined and s.bind != elf.STB_LOCAL and not own.match(s.name)]
     return out
 
 
