@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from monobloc.codegen.lower import Lowered
-from monobloc.codegen.names import mangle
+from monobloc.codegen.names import mangle, scoped
 from monobloc.link.trace import Piece, Trace
 
-_GENERATED = re.compile(r"(.+)\.(\d+|interface)\.c\.(?:native|bitcode|fat)\.o")
+_GENERATED = re.compile(r"([^.]+)\.(layer_.+|run|interface)\.c\.(?:native|bitcode|fat)\.o")
 _C_LIBRARY = re.compile(
     r"(?:[SMgr]*crt[\w-]*\.o)|(?:lib(?:c|m|dl|rt|pthread|c_nonshared|gcc|gcc_eh|gcc_s|compiler_rt|clang_rt[\w.-]*"
     r"|stdc\+\+|supc\+\+|c\+\+|c\+\+abi|unwind|util|resolv|g|nosys|rdimon)(?:-[\d.]+)?\.(?:a|so)\b.*)")
@@ -60,9 +60,13 @@ class Names:
         for low in self.programs:
             p = low.interface.prefix
             for n in low.placement.order:
-                self.layers.setdefault(mangle(n.name), []).append((p, n.name))
+                self.layers.setdefault(scoped(p, mangle(n.name)), []).append((p, n.name))
+        same: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {}  # equal weights are stored once
+        for low in self.programs:
             for symbol, v in low.unit.weights.items():
-                self.weights.setdefault(symbol, []).append((p, v.name, tuple(n.name for n in v.users)))
+                assert v.const is not None
+                self.weights[symbol] = same.setdefault(v.const.key, [])
+                self.weights[symbol].append((low.interface.prefix, v.name, tuple(n.name for n in v.users)))
 
     @property
     def titles(self) -> dict[str, str]:
