@@ -235,7 +235,7 @@ def _link(
             code += compile_sources(low, o, folder, kind, cache, model_files(low), large)
         code.append(folder / "weights.o")
         names = weight_names(programs)
-        write_atomic(code[-1], fat.weights_object(weights, o.target.elf_machine, o.large_over, names))
+        write_atomic(folder / "weights.o", fat.weights_object(weights, o.target.elf_machine, o.large_over, names))
     else:
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))
