@@ -15,7 +15,7 @@ import numpy as np
 from monobloc.cache import Cache, default_root, write_atomic
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.codegen.names import identifier
-from monobloc.errors import LinkError, ModelError
+from monobloc.errors import LinkError, ModelError, ToolchainError
 from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, foreign
@@ -24,14 +24,15 @@ from monobloc.link.devirtualize import COMPILE_FLAGS
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
 from monobloc.link.program import programs as merge_programs
+from monobloc.link.resolve import NotNeeded, Resolved, candidates, resolve
 from monobloc.link.split import split_at, split_into
 from monobloc.link.start import start_from
 from monobloc.loader import CompiledModel
-from monobloc.object import ar, fat, sysroot, toolchain
+from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.ops import registry
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
-from monobloc.targets import resolve
+from monobloc.targets import resolve as resolve_target
 
 MODEL_SUFFIXES = (".onnx",)
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
@@ -119,34 +120,10 @@ def compile_source(path: Path, out: Path, o: Options, flags: SourceFlags = Sourc
 # -- stage 2 ------------------------------------------------------------------------------------------
 @dataclass
 class Inputs:
-    """What a link is given, sorted: graphs, the objects they came from, and the rest for the linker."""
+    """What a link is given: graphs straight from models, and the words of the line, files and options."""
 
     modules: list[Module] = field(default_factory=list)
-    objects: list[Object] = field(default_factory=list)
-    user: list[Path | str] = field(default_factory=list)
-
-    def add_object(self, path: Path) -> None:
-        """An object or archive: with graphs, or the user's own, or both."""
-        if not path.is_file():
-            raise LinkError(f"cannot read `{path}`: no such file")
-        found = _monobloc_objects(path, toolchain.find_tools().llvm)
-        self.objects += found
-        self.modules += [read_module(x) for x in found]
-        if not found or _has_other_members(path):
-            self.user.append(path)
-
-
-def _monobloc_objects(path: Path, llvm: str) -> list[Object]:
-    data = ar.map_file(path)
-    if ar.is_archive(data) or fat.is_monobloc(data):
-        return fat.read(path, llvm=llvm)
-    return []
-
-
-def _has_other_members(path: Path) -> bool:
-    """Whether an archive holds more than models; then the linker looks into it for symbols too."""
-    data = ar.map_file(path)
-    return ar.is_archive(data) and not all(fat.is_monobloc(m.data) for m in ar.members(data, path))
+    words: list[Path | str] = field(default_factory=list)
 
 
 def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progress: Progress = quiet,
@@ -155,34 +132,46 @@ def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progre
 
     Strings are options that belong between files, as in `--start-group a.a b.a --end-group`.
     """
-    given = Inputs()
-    for path in inputs:
-        if isinstance(path, str):
-            given.user.append(path)
-        else:
-            given.add_object(path)
-    if all(isinstance(x, str) for x in given.user):
-        given.user.clear()  # groups of nothing: what stood in them are models
-    return _link(given, out, emit, o, progress, libs, libdirs)
+    return _link(Inputs(words=list(inputs)), out, emit, o, progress, libs, libdirs)
 
 
 def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
           libs: Sequence[str], libdirs: Sequence[Path]) -> Image:
-    if not given.modules:
-        raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
     for flag, said in (("connect", o.connect), *Fixed.of(o).flags):
         if said and not o.graph_lto:
             raise LinkError(f"`--{flag}` needs the graphs, and `--graph-lto off` links code as it is")
-    if o.graph_lto and (others := fat.other_symbols(given.objects)):
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        found = resolve(given.words, given.modules, emit, o, Path(tmp), libs, libdirs)
+        _check(found, emit, o)
+        for place in found.left:
+            progress(f"{place}: nobody needs it")
+        reader = bitcode.Reader(Path(tmp), o, open_cache(o))
+        user = reader.inputs(found.user)
+        foreign.tell(reader.notes)
+        try:
+            return link_modules(found.modules, out, emit, o, open_cache(o), user, progress, found.libs, libdirs,
+                                found.objects)
+        except ToolchainError as e:
+            if "duplicate symbol" in e.output:  # the linker's words for it name files of ours
+                resolve(given.words, given.modules, emit, o, Path(tmp), libs, libdirs, thorough=True)
+            raise
+
+
+def _check(found: Resolved, emit: Emit, o: Options) -> None:
+    """There is something to link, and nothing would get lost."""
+    if not found.modules and not found.left:
+        raise LinkError("no model among the inputs", hints=["`monobloc compile MODEL.onnx -o X.o` makes an object"])
+    if not found.modules and (emit != "exe" or not found.user):
+        raise NotNeeded("nobody needs any of the models", notes=[f"in an archive: {x}" for x in found.left],
+                        hints=["`--whole-archive` before an archive takes all of its members"])
+    if emit in ("object", "archive") and found.own:
+        raise LinkError(f"an {emit} is made of models alone, and there is code besides: {', '.join(found.own)}",
+                        hints=["`--used-by FILE` keeps what the code needs; link both afterwards"])
+    if o.graph_lto and (others := fat.other_symbols(found.objects)):
         raise LinkError(f"an object holds a model and other code in one file, as `ld -r` joins them: `{others[0]}`",
                         hints=["link the files that were joined, or pass `--graph-lto off` to link them as they are"])
     if o.kernels and not o.graph_lto:
         raise LinkError("kernel rows take graphs, and `--graph-lto off` links the objects' code as it is")
-    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
-        reader = bitcode.Reader(Path(tmp), o, open_cache(o))
-        user = reader.inputs(given.user)
-        foreign.tell(reader.notes)
-        return link_modules(given.modules, out, emit, o, open_cache(o), user, progress, libs, libdirs, given.objects)
 
 
 # -- both ---------------------------------------------------------------------------------------------
@@ -213,16 +202,18 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
                 imports[str(path)] = import_model(path, mine)
                 _add_model(given, path, imports[str(path)], mine, Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
-                given.user.append(Path(tmp) / str(k) / f"{path.name}.o")
+                given.words.append(Path(tmp) / str(k) / f"{path.name}.o")
             else:
-                before = len(given.modules)
-                given.add_object(path)
-                objects = sorted({m.title for m in given.modules[before:]})
+                given.words.append(path)
+                objects = sorted({str(x.summary.get("title")) for x in candidates([path])})
                 fixed = for_object(fixed, own.get(path), objects)
         o = left_for_link(fixed, titles, alone and bool(titles))
         sources = [(p, Path(tmp) / str(k) / f"{p.name}.o") for k, p in enumerate(inputs) if p.suffix in SOURCE_SUFFIXES]
         if sources:
-            flags = replace(flags, includes=(*flags.includes, write_headers(given.modules, Path(tmp) / "include", o)))
+            made_here = {made for _, made in sources}
+            waiting = candidates([w for w in given.words if w not in made_here], libs, libdirs)
+            modules = [*given.modules, *map(read_module, waiting)]
+            flags = replace(flags, includes=(*flags.includes, write_headers(modules, Path(tmp) / "include", o)))
         for path, made in sources:
             progress(f"compiling {path.name}")
             compile_source(path, made, o, flags)
@@ -236,7 +227,7 @@ def _add_model(given: Inputs, path: Path, imported: Imported, o: Options, made: 
         return
     obj, _ = object_of(path, imported, o, progress)
     obj.write(made, llvm=toolchain.find_tools().llvm)
-    given.add_object(made)
+    given.words.append(made)
 
 
 def write_headers(modules: Sequence[Module], folder: Path, o: Options) -> Path:
@@ -296,7 +287,7 @@ def compile(  # noqa: A001 - the public name
     user's. Raises MonoblocError with everything that is wrong with the model.
     """
     o = Options(
-        target=resolve(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
+        target=resolve_target(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
         shapes={k: tuple(v) for k, v in (shape or {}).items()}, dims=dict(dim or {}),
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
         graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),

@@ -10,7 +10,7 @@ from monobloc.cli import Usage
 DEPTH = 10  # response files may name others
 LINKER_WORDS = (
     "--start-group", "--end-group", "--whole-archive", "--no-whole-archive", "-(", "-)", "--as-needed",
-    "--no-as-needed", "-Bstatic", "-Bdynamic",
+    "--no-as-needed", "-Bstatic", "-Bdynamic", "--start-lib", "--end-lib", "--push-state", "--pop-state",
 )
 
 

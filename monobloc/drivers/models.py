@@ -179,6 +179,7 @@ def link(found: Sequence[Item], out: Path, mode: str, env: Mapping[str, str]) ->
 def closed(found: Sequence[Item], mode: str, folder: Path, env: Mapping[str, str]) -> list[Item]:
     """The line with all models as one native object, where the first of them stood."""
     from monobloc import driver
+    from monobloc.link.resolve import NotNeeded
 
     found = with_libraries(found)
     paths = among(found)
@@ -187,9 +188,12 @@ def closed(found: Sequence[Item], mode: str, folder: Path, env: Mapping[str, str
                   and Path(i.words[0]) not in paths and Path(i.words[0]).is_file())
     shared = bool(args.flags(found) & {"-shared", "--shared", "-Bshareable"})
     made = folder / "models.o"
-    driver.link(paths, made, "object", o if shared or not users else replace(o, used_by=users))
     out: list[Item] = []
     placed = False
+    try:
+        driver.link(paths, made, "object", o if shared or not users else replace(o, used_by=users))
+    except NotNeeded:
+        placed = True  # as with every archive that nobody needs
     for item in found:
         if not item.input or Path(item.words[0]) not in paths:
             out.append(item)

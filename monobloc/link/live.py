@@ -147,14 +147,14 @@ def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
 def undefined(data: Buffer, scratch: Path, o: Options) -> set[str]:
     """Symbols one file needs: native, fat or bitcode, GCC's slim form, or a shared library."""
     if bitcode.is_bitcode(data):
-        data = _compiled(data, scratch, o)
+        data = compiled(data, scratch, o)
     if not elf.is_elf(data):
         raise LinkError("`--used-by` takes objects, bitcode and archives of them",
                         notes=[f"it starts with {bytes(data[:8])!r}"])
     return {s.name for s in elf.linked_symbols(data) if s.name and not s.defined} | slim.undefined(data)
 
 
-def _compiled(code: Buffer, scratch: Path, o: Options) -> Buffer:
+def compiled(code: Buffer, scratch: Path, o: Options) -> Buffer:
     """As code, so that inline assembly is seen too; without optimizing, for its own link may not either."""
     source, made = scratch.with_suffix(".bc"), scratch.with_suffix(".o")
     write_atomic(source, [code])

@@ -1,13 +1,14 @@
 """Reading static archives: GNU, LLVM and BSD spellings of long names, and thin archives.
 
 Members are views into the archive; those of a thin one are files named relative to the archive.
-Writing is the archiver's work (`toolchain.archive`).
+Writing what a build asks for is the archiver's work (`toolchain.archive`); `write` makes archives that
+only a link of ours sees, without an index, in which two members may have one name.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _TABLES = {"/", "/SYM64/", "__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64"}
 class Member:
     name: str
     data: memoryview
+    path: Path | None = None  # of a thin archive's member
 
 
 def is_archive(data: Buffer) -> bool:
@@ -59,7 +61,7 @@ def members(data: Buffer, path: Path | None = None) -> Iterator[Member]:
             yield _bsd(name, body)
         elif name not in _TABLES:
             full = _long_name(name, long_names)
-            yield Member(full, _outside(full, path) if thin else body)
+            yield Member(full, *_outside(full, path)) if thin else Member(full, body)
 
 
 def _header(view: memoryview, at: int) -> tuple[str, int]:
@@ -92,9 +94,24 @@ def _bsd(name: str, body: memoryview) -> Member:
     return Member(bytes(body[:n]).rstrip(b"\0").decode("utf-8", "backslashreplace"), body[n:])
 
 
-def _outside(name: str, archive: Path | None) -> memoryview:
+def _outside(name: str, archive: Path | None) -> tuple[memoryview, Path]:
     if archive is None:
         raise LinkError(f"the thin archive member `{name}` needs the archive's own path")
     if "\0" in name:
         raise LinkError(f"damaged archive: member name {name!r}")
-    return map_file(archive.parent / name)
+    return map_file(archive.parent / name), archive.parent / name
+
+
+def write(given: Iterable[Member]) -> list[Buffer]:
+    """An archive as buffers to write: GNU's form, no index, no times, no owners."""
+    table, body = b"", list[Buffer]()
+    for m in given:
+        name = m.name.encode("utf-8", "surrogateescape")
+        body += [_member_header(f"/{len(table)}", m.data.nbytes), m.data, b"\n" * (m.data.nbytes & 1)]
+        table += name + b"/\n"
+    table += b"\n" * (len(table) & 1)
+    return [ARCHIVE, _member_header("//", len(table)), table, *body]
+
+
+def _member_header(name: str, size: int) -> bytes:
+    return f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{size:<10}`\n".encode()

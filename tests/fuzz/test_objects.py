@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from generators import random_model  # noqa: E402
 
-from monobloc.driver import Inputs, import_model  # noqa: E402
+from monobloc.driver import import_model  # noqa: E402
 from monobloc.errors import LinkError, MonoblocError  # noqa: E402
 from monobloc.link.objects import Module, compile_module, read_module  # noqa: E402
 from monobloc.object import elf, fat, toolchain  # noqa: E402
@@ -46,9 +46,7 @@ def damaged(data: bytes, r: random.Random) -> bytes:
 
 
 def read(path: Path) -> None:
-    given = Inputs()
-    given.add_object(path)
-    for m in given.modules:
+    for m in map(read_module, fat.read(path)):
         for v in m.graph.constants():
             assert v.const is not None
             _ = v.const.array

@@ -1,0 +1,336 @@
+"""Which models are in a link: the rules of linkers, for objects and archives that hold models and code alike."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_models import dense
+
+from monobloc import driver
+from monobloc.errors import MonoblocError
+from monobloc.link.image import Image
+from monobloc.loader import CompiledModel
+from monobloc.object import ar, toolchain
+from monobloc.options import Emit, Options
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C library: the system has no `cc`")
+NAMES = ("kws", "vad", "seg")
+HEADERS = "".join(f"int {n}_run(void); const float *{n}_out_y(void); float *{n}_in_x(void);\n" for n in NAMES)
+
+
+class Shop:
+    """A folder with objects of three models, and what makes code, archives and links in it."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.o = folder, Options(lto="none", cache=cache)
+        for k, n in enumerate(NAMES):
+            dense(folder / f"{n}.onnx", seed=k)
+            driver.compile_to_object(folder / f"{n}.onnx", folder / f"{n}.o", self.o)
+
+    def code(self, name: str, text: str, native: bool = True) -> Path:
+        out = self.folder / f"{name}.o"
+        (self.folder / f"{name}.c").write_text("#include <stdio.h>\n" + HEADERS + text)
+        if native:
+            call("cc", "-ffunction-sections", "-c", self.folder / f"{name}.c", "-o", out)
+        else:
+            driver.compile_source(self.folder / f"{name}.c", out, self.o)
+        return out
+
+    def app(self, *calls: str, native: bool = True) -> Path:
+        body = " ".join(f'printf("%d\\n", {c});' for c in calls)
+        return self.code("app", f"int main(void) {{ {body} return 0; }}\n", native)
+
+    def archive(self, name: str, *members: str | Path, thin: bool = False) -> Path:
+        out = self.folder / name
+        out.unlink(missing_ok=True)
+        paths = [m if isinstance(m, Path) else self.folder / f"{m}.o" for m in members]
+        if thin:
+            call("ar", "rcsT", out.name, *(p.name for p in paths), cwd=self.folder)
+            assert out.read_bytes()[:8] == ar.THIN
+        else:
+            toolchain.archive(paths, out)
+        return out
+
+    def link(self, *words: Path | str, emit: Emit = "exe", libs: Sequence[str] = (), **more: object) -> Image:
+        o = replace(self.o, **more)  # type: ignore[arg-type]
+        return driver.link(words, self.folder / "out", emit, o, libs=libs, libdirs=[self.folder])
+
+    def models(self, *words: Path | str, **more: object) -> list[str]:
+        """The prefixes of the models that are in the image, which runs."""
+        image = self.link(*words, **more)  # type: ignore[arg-type]
+        call(image.path)
+        return [m.prefix for m in image.modules]
+
+    def told(self, *words: Path | str, **more: object) -> str:
+        with pytest.raises(MonoblocError) as e:
+            self.link(*words, **more)  # type: ignore[arg-type]
+        return str(e.value)
+
+
+def call(*words: object, cwd: Path | None = None) -> str:
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, cwd=cwd, timeout=60)
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    return Shop(tmp_path_factory.mktemp("models"), cache).folder
+
+
+@pytest.fixture
+def shop(made: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setattr(Shop, "__init__", lambda *_: None)
+    shop = Shop(tmp_path, cache)
+    shop.folder, shop.o = tmp_path, Options(lto="none", cache=cache)
+    for n in NAMES:
+        shutil.copy(made / f"{n}.o", tmp_path)
+    return shop
+
+
+# -- who waits ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("thin", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+def test_a_model_in_an_archive_waits_until_it_is_needed(shop: Shop, thin: bool, native: bool) -> None:
+    lib = shop.archive("libm.a", *NAMES, thin=thin)
+    app = shop.app("kws_run()", "seg_run()", native=native)
+    assert shop.models(app, lib) == ["kws", "seg"]
+    assert shop.models(lib, app) == ["kws", "seg"], "order matters"
+    assert shop.models("--start-group", lib, "--end-group", app) == ["kws", "seg"]
+
+
+def test_bitcode_needs_models_too(shop: Shop) -> None:
+    source = shop.folder / "app.c"
+    source.write_text(HEADERS + "int main(void) { return vad_run(); }\n")
+    job = toolchain.CompileJob(source, shop.folder / "app.bc", shop.o.target, "bitcode", hosted=True)
+    toolchain.compile_all([job])
+    assert shop.models(job.out, shop.archive("libm.a", *NAMES), lto="thin") == ["vad"]
+
+
+def test_objects_named_directly_are_in(shop: Shop) -> None:
+    assert shop.models(shop.app("kws_run()"), *(shop.folder / f"{n}.o" for n in NAMES)) == sorted(NAMES)
+
+
+def test_a_program_without_models(shop: Shop) -> None:
+    """Nobody needs what the archive holds: an ordinary link."""
+    assert shop.models(shop.app("7"), shop.archive("libm.a", *NAMES)) == []
+
+
+def test_archives_alone_give_all_models(shop: Shop) -> None:
+    lib = shop.archive("libm.a", *NAMES)
+    image = shop.link(lib, emit="shared")
+    assert [m.prefix for m in image.modules] == sorted(NAMES)
+    assert shop.link(emit="shared", libs=["m"]).path.read_bytes() == image.path.read_bytes()
+
+
+def test_whole_archive_takes_all(shop: Shop) -> None:
+    lib, app = shop.archive("libm.a", "kws", "vad"), shop.app("kws_run()")
+    other = shop.archive("libs.a", "seg")
+    assert shop.models(app, "--whole-archive", lib, "--no-whole-archive", other) == ["kws", "vad"]
+    assert shop.models(app, "--push-state", "--whole-archive", lib, "--pop-state", other) == ["kws", "vad"]
+
+
+def test_what_joins_needs_more(shop: Shop) -> None:
+    """The application needs a wrapper, the wrapper a model; both archives in the order that does not help."""
+    wrapper = shop.code("wrapper", "int detect(void) { return vad_run(); }\n")
+    unused = shop.code("unused", "int other(void) { return seg_run(); }\n")
+    models, code = shop.archive("libm.a", *NAMES), shop.archive("libcode.a", wrapper, unused)
+    app = shop.code("app", "int detect(void);\nint main(void) { return detect(); }\n")
+    assert shop.models(models, code, app) == ["vad"]
+    both = shop.archive("libboth.a", "kws", wrapper, "vad", unused)
+    assert shop.models(app, both) == ["vad"]
+
+
+def test_main_may_wait_in_an_archive(shop: Shop) -> None:
+    assert shop.models(shop.archive("libapp.a", shop.app("seg_run()")), shop.archive("libm.a", *NAMES)) == ["seg"]
+
+
+def test_libraries_by_name(shop: Shop) -> None:
+    shop.archive("libm1.a", *NAMES)
+    app = shop.app("kws_run()")
+    assert shop.models(app, libs=["m1"]) == ["kws"]
+    assert shop.models(app, "-lm1", "-lm") == ["kws"]
+    assert shop.models(app, "-l:libm1.a") == ["kws"]
+
+
+def test_objects_between_start_lib_and_end_lib_wait(shop: Shop) -> None:
+    words = [shop.folder / f"{n}.o" for n in NAMES]
+    assert shop.models(shop.app("kws_run()"), "--start-lib", *words, "--end-lib") == ["kws"]
+
+
+def test_a_symbol_asked_for_on_the_line(shop: Shop) -> None:
+    lib = shop.archive("libm.a", *NAMES)
+    assert shop.models(shop.app("kws_run()"), lib, link_args=("-u", "vad_run", "--undefined=seg_run")) == sorted(NAMES)
+
+
+def test_wrapped_references(shop: Shop) -> None:
+    """`--wrap=kws_run`: the application's own `__wrap_kws_run` runs, which needs the real one."""
+    app = shop.code("app", "int __real_kws_run(void);\nint __wrap_kws_run(void) { puts(\"wrapped\"); "
+                           "return __real_kws_run(); }\nint main(void) { return kws_run(); }\n")
+    image = shop.link(app, shop.archive("libm.a", *NAMES), link_args=("--wrap=kws_run",))
+    assert [m.prefix for m in image.modules] == ["kws"]
+    assert call(image.path) == "wrapped\n"
+    alone = shop.code("app", "int __wrap_kws_run(void) { return 0; }\nint main(void) { return kws_run(); }\n")
+    assert shop.models(alone, shop.archive("libm.a", *NAMES), link_args=("--wrap=kws_run",)) == []
+
+
+def test_parts_join_together(shop: Shop) -> None:
+    dense(shop.folder / "cut.onnx")
+    o = replace(shop.o, partitions=2)
+    imported = driver.import_model(shop.folder / "cut.onnx", o)
+    parts = driver.compile_parts(driver.module_of(shop.folder / "cut.onnx", imported, o), shop.folder / "p.o", o)
+    app = shop.code("app", "int cut_run(void);\nint main(void) { return cut_run(); }\n")
+    assert shop.models(app, shop.archive("lib1.a", "kws", parts[1]), shop.archive("lib0.a", parts[0])) == ["cut"]
+
+
+def test_connected_models_join(shop: Shop) -> None:
+    app = shop.code("app", "int pipeline_run(void);\nint main(void) { return pipeline_run(); }\n")
+    lib = shop.archive("libm.a", *NAMES)
+    assert shop.models(app, lib, connect=(("vad.x", "kws.y"),)) == ["pipeline"]
+
+
+def test_a_closed_object_holds_what_is_needed(shop: Shop) -> None:
+    app = shop.app("kws_run()")
+    lib = shop.archive("libm.a", *NAMES)
+    image = shop.link(lib, emit="object", used_by=(app,))
+    assert [m.prefix for m in image.modules] == ["kws"]
+    assert "nobody needs any of the models" in shop.told(lib, emit="object", used_by=(shop.code("no", ""),))
+    assert f"code besides: {app}" in shop.told(app, lib, emit="object")
+
+
+def test_sources_include_headers_of_waiting_models(shop: Shop) -> None:
+    (shop.folder / "app.c").write_text('#include "vad.h"\nint main(void) { vad_in_x()[0] = 1; return vad_run(); }\n')
+    lib = shop.archive("libm.a", *NAMES)
+    made = driver.build([shop.folder / "app.c", lib], shop.folder / "out", "exe", shop.o)
+    assert [m.prefix for m in made.image.modules] == ["vad"]
+    call(shop.folder / "out")
+
+
+def test_dead_code_never_draws_a_model_in_again(shop: Shop) -> None:
+    """An archive of models and code; the application names an output in a function that nobody calls.
+
+    The output is removed, so its accessor stays undefined; a linker that saw the archive's own copy of the
+    model would take that, and then have everything twice.
+    """
+    helper = shop.code("helper", "int helper(void) { return 3; }\n")
+    app = shop.code("app", "int helper(void);\nconst float *never(void) { return kws_out_y(); }\n"
+                           "int main(void) { return kws_run() + helper() - 3; }\n")
+    image = shop.link(shop.archive("libboth.a", "kws", helper, "vad"), app)
+    assert image.removed == {"kws": ["y"]}
+    call(image.path)
+
+
+# -- weak and strong ------------------------------------------------------------------------------------
+def test_weak_references_need_nothing(shop: Shop) -> None:
+    app = shop.code("app", "extern __typeof(vad_run) vad_run __attribute__((weak));\n"
+                           'int main(void) { puts(vad_run ? "there" : "absent"); return kws_run(); }\n')
+    lib = shop.archive("libm.a", *NAMES)
+    for words, there in (((app, lib), "absent"), ((app, lib, shop.folder / "vad.o"), "there")):
+        image = shop.link(*words)
+        assert call(image.path) == f"{there}\n"
+
+
+def test_weak_definitions_satisfy_and_give_way(shop: Shop) -> None:
+    app = shop.code("app", "__attribute__((weak)) int kws_run(void) { return 41; }\n"
+                           'int main(void) { printf("%d\\n", kws_run()); return 0; }\n')
+    assert call(shop.link(app, shop.archive("libm.a", *NAMES)).path) == "41\n"
+    assert call(shop.link(app, shop.folder / "kws.o").path) == "0\n"
+
+
+@pytest.mark.parametrize("lto", ["none", "thin", "full"])
+def test_the_application_overrides_weak_functions_of_a_library(shop: Shop, lto: str) -> None:
+    hook = "__attribute__((weak)) int hook(void) { return 1; }\n"
+    lib = shop.archive("libl.a", shop.code("lib", hook + "int use(void) { return hook(); }\n", native=False))
+    app = shop.code("app", "int use(void); int hook(void) { return 2; }\n"
+                           'int main(void) { printf("%d\\n", use() + kws_run()); return 0; }\n', native=False)
+    assert call(shop.link(app, lib, shop.folder / "kws.o", lto=lto).path) == "2\n"
+
+
+@pytest.mark.parametrize("how", ["native", "fat", "archive"])
+def test_a_function_under_a_models_name(shop: Shop, how: str) -> None:
+    text = "int kws_run(void) { return 1; }\nint helper(void) { return 2; }\n"
+    own = shop.code("own", text, native=how != "fat")
+    place: Path | str = own
+    if how == "archive":
+        own = shop.archive("libown.a", own)
+        place = f"{own}(own.o)"
+    app = shop.code("app", "int helper(void);\nint main(void) { return kws_run() + helper(); }\n")
+    text = shop.told(app, own, shop.folder / "kws.o")
+    assert f"`kws_run` is defined twice: by the model `kws` of {shop.folder}/kws.o, and by {place}" in text
+
+
+def test_a_function_in_front_of_a_waiting_model(shop: Shop) -> None:
+    """As with every archive: the application's own definition satisfies, and nothing is drawn in."""
+    app = shop.code("app", "int kws_run(void) { return 0; }\nint main(void) { return kws_run(); }\n")
+    assert shop.models(app, shop.archive("libm.a", *NAMES)) == []
+
+
+# -- twice ----------------------------------------------------------------------------------------------
+def other_kws(shop: Shop) -> Path:
+    (shop.folder / "v2").mkdir()
+    dense(shop.folder / "v2/kws.onnx", seed=9)
+    driver.compile_to_object(shop.folder / "v2/kws.onnx", shop.folder / "v2/kws.o", shop.o)
+    return shop.folder / "v2/kws.o"
+
+
+def test_two_models_of_one_prefix(shop: Shop) -> None:
+    other, app = other_kws(shop), shop.app("kws_run()")
+    one, two = shop.archive("lib1.a", "vad", "kws"), shop.archive("lib2.a", other)
+    text = shop.told(app, shop.folder / "kws.o", other)
+    assert f"two models have the prefix `kws`: {shop.folder}/kws.o and {other}" in text
+    text = shop.told(app, "--whole-archive", one, two, "--no-whole-archive")
+    assert f"two models have the prefix `kws`: {one}(kws.o) and {two}(kws.o)" in text
+
+
+def test_the_first_archive_is_taken(shop: Shop) -> None:
+    other, app = other_kws(shop), shop.app("kws_run()")
+    one, two = shop.archive("lib1.a", "kws"), shop.archive("lib2.a", other)
+    for words, origin in (((app, one, two), f"{one}(kws.o)"), ((two, app, one), f"{two}(kws.o)")):
+        assert [m.origin for m in shop.link(*words).modules] == [origin]
+
+
+def test_one_object_by_several_ways(shop: Shop) -> None:
+    """Directly, through a symbolic link, as a member of a thin archive, by an archive named twice."""
+    app, thin = shop.app("kws_run()"), shop.archive("libt.a", "kws", "vad", thin=True)
+    (shop.folder / "again.o").symlink_to(shop.folder / "kws.o")
+    assert shop.models(app, shop.folder / "kws.o", shop.folder / "again.o") == ["kws"]
+    assert shop.models(app, "--whole-archive", thin, "--no-whole-archive", shop.folder / "kws.o") == ["kws", "vad"]
+    lib = shop.archive("libm.a", *NAMES)
+    assert shop.models(app, "--whole-archive", lib, lib) == sorted(NAMES)
+
+
+# -- other --------------------------------------------------------------------------------------------
+def test_numerics_of_models_and_link(shop: Shop) -> None:
+    o = replace(shop.o, numerics="strict")
+    dense(shop.folder / "exact.onnx")
+    driver.compile_to_object(shop.folder / "exact.onnx", shop.folder / "exact.o", o)
+    text = shop.told(shop.folder / "exact.o", shop.folder / "kws.o", emit="shared")
+    for name, numerics in (("exact", "strict"), ("kws", "default")):
+        assert f"{shop.folder}/{name}.o: `--numerics {numerics}`" in text
+    assert "pass `--numerics strict`" in shop.told(shop.folder / "exact.o", emit="shared")
+    assert CompiledModel(shop.link(shop.folder / "exact.o", emit="shared", numerics="strict").path).name == "exact"
+
+
+def test_all_missing_files_are_told(shop: Shop) -> None:
+    text = shop.told(shop.folder / "no.o", shop.folder / "kws.o", shop.folder / "nolib.a")
+    assert "no.o" in text and "nolib.a" in text
+
+
+def test_two_members_of_one_name(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archives may hold two members of one name; beside a model, both stay."""
+    (shop.folder / "d").mkdir()
+    one = shop.code("util", "int one(void) { return 1; }\n")
+    two = one.rename(shop.folder / "d/util.o")
+    one = shop.code("util", "int two(void) { return 2; }\n")
+    members = [ar.Member(p.name, memoryview(p.read_bytes())) for p in (one, two, shop.folder / "kws.o")]
+    lib = shop.folder / "libd.a"
+    lib.write_bytes(b"".join(ar.write(members)))
+    app = shop.code("app", "int one(void), two(void);\nint main(void) { return one() + two() - 3 + kws_run(); }\n")
+    assert shop.models(lib, app) == ["kws"]
+
+
