@@ -12,7 +12,7 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.kernels.foreign import Row
-from monobloc.targets import Target, resolve
+from monobloc.targets import Region, Target, resolve
 
 Lto = Literal["none", "thin", "full"]
 Emit = Literal["exe", "shared", "object", "archive", "c"]
@@ -47,6 +47,7 @@ class Options:
     map: Path | None = None  # the linker's map of an executable or shared library
     link_args: tuple[str, ...] = ()  # further words for the linker
     arenas: Literal["shared", "own"] = "shared"  # whether models use each other's memory between their runs
+    regions: tuple[Region, ...] = ()  # memories beside the main ones; none: the target's
     large_over: int = 1 << 30  # bytes of weights beyond which code reaches them at any distance
     kernels: tuple[Row, ...] = ()  # functions of foreign libraries that may compute operators
     ram: int | None = None

@@ -31,6 +31,7 @@ class Port:
     name: str
     type: TensorType
     offset: int  # bytes
+    bank: int = 0  # number of the bank it lies in
 
     @property
     def c(self) -> str:
@@ -135,7 +136,7 @@ def implementation(i: Interface) -> str:
         "",
     ]
     for kind, ports in (("in", i.inputs), ("out", i.outputs)):
-        out += [line for port in ports for line in _accessors(p, kind, port)]
+        out += [line for port in ports for line in _accessors(i, kind, port)]
     out += _runs(i)
     out += _info(i)
     return "\n".join(out) + "\n"
@@ -144,7 +145,7 @@ def implementation(i: Interface) -> str:
 def _memory(i: Interface) -> list[str]:
     """The image's own memory: this model's alone, but for what all models of a program share."""
     own = [b for b in i.banks if not (i.shared and b.shareable)]
-    out = [f"static _Alignas(MB_RAM_ALIGN) char {own_bank(i, b)}[{b.skew + max(b.bytes, 1)}];" for b in own]
+    out = [f"static {_array(b)} {own_bank(i, b)}[{b.skew + max(b.bytes, 1)}];" for b in own]
     out += [f"MB_HIDDEN extern char {own_bank(i, b)}[];" for b in i.banks if b not in own]
     return [*out, f"MB_HIDDEN extern int {busy_flag(i)};" if i.shared else f"static int {busy_flag(i)};"]
 
@@ -160,21 +161,39 @@ def busy_flag(i: Interface) -> str:
 
 def shared_memory(interfaces: Sequence[Interface]) -> str:
     """The file that defines what models share: each bank as large as the largest needs it."""
+    banks = {b.name: b for i in interfaces for b in i.banks if b.shareable}
+    room = shared_bytes(interfaces)
+    lines = [f"MB_HIDDEN {_array(b)} mb_shared_{name}[{max(room[name], 1)}];" for name, b in banks.items()]
+    return "\n".join(['#include "mb/abi.h"', "", *lines, "MB_HIDDEN int mb_shared_busy;", ""])
+
+
+def shared_bytes(interfaces: Sequence[Interface]) -> dict[str, int]:
+    """Bytes of each bank that models share."""
     room: dict[str, int] = {}
     for i in interfaces:
         for b in i.banks:
             if b.shareable:
-                room[b.name] = max(room.get(b.name, 1), b.skew + b.bytes)
-    lines = [f"MB_HIDDEN _Alignas(MB_RAM_ALIGN) char mb_shared_{name}[{size}];" for name, size in room.items()]
-    return "\n".join(['#include "mb/abi.h"', "", *lines, "MB_HIDDEN int mb_shared_busy;", ""])
+                room[b.name] = max(room.get(b.name, 0), b.skew + b.bytes)
+    return room
 
 
-def _accessors(p: str, kind: str, port: Port) -> list[str]:
+def _array(b: Bank) -> str:
+    place = f' __attribute__((section("{b.region.prefix}.{b.name}")))' if b.region else ""
+    return f"_Alignas(MB_RAM_ALIGN){place} char"
+
+
+def own_place(i: Interface, port: Port) -> str:
+    """Where a port lies in the image's own memory."""
+    b = i.banks[port.bank]
+    return f"{own_bank(i, b)} + {b.skew + port.offset - b.start}"
+
+
+def _accessors(i: Interface, kind: str, port: Port) -> list[str]:
     type_ = f"const {port.c}" if kind == "out" else port.c
-    name = f"{p}_{kind}_{mangle(port.name)}"
+    name = f"{i.prefix}_{kind}_{mangle(port.name)}"
     return [
         f"MB_EXPORT {type_} *{name}_at(void *ram) {{ return ({type_} *)((char *)ram + {port.offset}); }}",
-        f"MB_EXPORT {type_} *{name}(void) {{ return {name}_at(mem_io); }}",
+        f"MB_EXPORT {type_} *{name}(void) {{ return ({type_} *)({own_place(i, port)}); }}",
     ]
 
 
@@ -223,7 +242,8 @@ def _info(i: Interface) -> list[str]:
         for k, port in enumerate(ports):
             dims = ", ".join(map(str, port.type.shape)) or "0"
             out.append(f"static const int64_t {kind}{k}_dims[] = {{{dims}}};")
-            out.append(f"static void *{kind}{k}_at(void *ram) {{ return (char *)ram + {port.offset}; }}")
+            own = f"if (ram == mem_io) return {own_place(i, port)}; " if port.bank else ""
+            out.append(f"static void *{kind}{k}_at(void *ram) {{ {own}return (char *)ram + {port.offset}; }}")
         rows = [
             f"  {{{c_string(port.name)}, {_CODES[port.type.dtype]}, {port.type.rank}, {kind}{k}_dims, "
             f"{port.bytes}u, {kind}{k}_at}},"

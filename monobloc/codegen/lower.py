@@ -84,4 +84,5 @@ def lower(
 
 def _port(name: str, v: Value, p: Placement) -> Port:
     s = p.storage[v]
-    return Port(name, v.type, p.offset[int(s.base)] + s.offset * v.dtype.size)
+    at = p.offset[int(s.base)] + s.offset * v.dtype.size
+    return Port(name, v.type, at, p.banks.index(p.bank_at(at)))

@@ -12,11 +12,12 @@ What remains are buffers with lifetimes, which `monobloc.plan` orders and packs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monobloc import plan
 from monobloc.codegen.loops import flatten_loads
+from monobloc.codegen.regions import accesses, ram_regions, spread
 from monobloc.codegen.storage import Storage, dense, is_dense
 from monobloc.ir.expr import Load, Var, free_vars, linear, walk
 from monobloc.ir.graph import Graph, Node, Value
@@ -26,6 +27,7 @@ from monobloc.passes import PassContext
 from monobloc.passes.contraction import is_contraction, parts, root_of
 from monobloc.passes.conv_family import family
 from monobloc.passes.fuse import reads_per_element
+from monobloc.targets import Region
 
 ALIGN = 64
 
@@ -41,6 +43,8 @@ class Bank:
     name: str
     start: int  # its place in the arena of a run that gets one piece of memory
     bytes: int
+    kept: bool  # inputs, outputs and state: each model's own
+    region: Region | None = None  # None: the main RAM
 
     @property
     def pointer(self) -> str:
@@ -50,7 +54,7 @@ class Bank:
     @property
     def shareable(self) -> bool:
         """whether its content is worth nothing between runs"""
-        return self.name != "io"
+        return not self.kept
 
     @property
     def skew(self) -> int:
@@ -92,6 +96,9 @@ def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Plac
     aliases = find_aliases(g, ctx)
     program, roots = planner_program(g, aliases, scratch_bytes)
     made = plan.make_plan(program)
+    regions = ram_regions(ctx.regions)
+    if regions:
+        made = spread(program, made, _heat(g, aliases), _names(aliases), regions)
     nodes = {n.name: n for n in g.nodes}
     order = tuple(nodes[str(k)] for k in made.order)
     offset = {aliases.ids[v]: made.offset[v.name] for v in roots}
@@ -105,15 +112,43 @@ def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Plac
         arena=made.arena,
         bound=made.bound,
         order_optimal=made.order_optimal,
-        banks=_banks(g, aliases, made),
+        banks=_banks(made, regions),
     )
 
 
-def _banks(g: Graph, a: _Aliases, made: plan.Plan) -> tuple[Bank, ...]:
-    """The planner puts everything that lives for all time below the rest."""
-    kept = [v for v in a.ids if v.producer is None or v in g.output_values]
-    end = max((made.offset[v.name] + v.type.bytes for v in kept), default=0)
-    return Bank("io", 0, end), Bank("work", end, made.arena - end)
+def _banks(made: plan.Plan, regions: Sequence[Region]) -> tuple[Bank, ...]:
+    """The planner puts everything that lives for all time below the rest, in each region."""
+    out = []
+    for s in made.stretches:
+        r = regions[s.region - 1] if s.region else None
+        name = f"{r.name}_" if r else ""
+        if s.floor > s.start or r is None:
+            out.append(Bank(f"{name}io", s.start, s.floor - s.start, True, r))
+        if s.end > s.floor or r is None:
+            out.append(Bank(f"{name}work", s.floor, s.end - s.floor, False, r))
+    return tuple(out)
+
+
+def _heat(g: Graph, a: _Aliases) -> dict[plan.Id, float]:
+    """Accesses per byte of every buffer in one run."""
+    root = {i: v for v, i in a.ids.items()}
+    total: dict[plan.Id, float] = {v.name: 1.0 for v in a.ids}
+    for node in g.nodes:
+        for v in node.used:
+            if v.const is None and node not in a.views:
+                r = root[int(a.storage[v].base)]
+                total[r.name] += accesses(node, v) * v.type.size / max(r.type.size, 1)
+    return {v.name: total[v.name] / v.type.dtype.size for v in a.ids}
+
+
+def _names(a: _Aliases) -> dict[plan.Id, frozenset[str]]:
+    """What users may call a buffer: the names of all values in it."""
+    root = {i: v.name for v, i in a.ids.items()}
+    out: dict[plan.Id, set[str]] = {}
+    for v, s in a.storage.items():
+        if isinstance(s.base, int):
+            out.setdefault(root[s.base], set()).update({v.name, v.origin or v.name})
+    return {k: frozenset(names) for k, names in out.items()}
 
 
 # -- aliases ------------------------------------------------------------------------------------------

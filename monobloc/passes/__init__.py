@@ -17,7 +17,7 @@ from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.text import is_inline, print_graph
 from monobloc.ir.verify import verify
 from monobloc.kernels.foreign import Row
-from monobloc.targets import Target
+from monobloc.targets import Region, Target
 
 Dump = Callable[[str, Graph], None]  # (stem of a file, the graph as it is)
 
@@ -32,6 +32,7 @@ class PassContext:
     optimize: str = "speed"
     stage: str = "image"  # or "object": weights stay logical, at most permuted
     kernels: tuple[Row, ...] = ()  # functions of foreign libraries that may compute operators
+    regions: tuple[Region, ...] = ()  # memories beside the main one
     why: list[tuple[str, str, str]] = field(default_factory=list)  # (node name, pass, reason)
     times: list[tuple[str, float, bool]] = field(default_factory=list)  # (pass, seconds, changed)
 

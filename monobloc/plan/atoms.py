@@ -62,6 +62,7 @@ class Atoms:
     storage_bytes: tuple[int, ...]
     storage_align: tuple[int, ...]
     storage_pinned: tuple[bool, ...]
+    storage_region: tuple[int, ...]
     before: tuple[tuple[int, ...], ...]  # direct predecessors of each step
     candidates: tuple[Candidate, ...]
 
@@ -93,6 +94,7 @@ def resolve(program: Program) -> Atoms:
             max(_own_align(m, r, place) for m in ms) for r, ms in zip(roots, members, strict=True)
         ),
         storage_pinned=tuple(any(m.pinned for m in ms) for ms in members),
+        storage_region=tuple(r.region for r in roots),
         before=_dependences(program, born),
         candidates=(),
     )

@@ -40,6 +40,7 @@ class Block:
     pieces: tuple[Piece, ...]
     align: int
     pinned: bool = False
+    region: int = 0
 
     @property
     def bytes(self) -> int:

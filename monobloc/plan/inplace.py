@@ -181,4 +181,4 @@ def _block(
     ]
     align = max(atoms.storage_align[s] for s in shift)
     pinned = any(atoms.storage_pinned[s] for s in shift)
-    return Block(joined(pieces), align, pinned)
+    return Block(joined(pieces), align, pinned, atoms.storage_region[next(iter(shift))])

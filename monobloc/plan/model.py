@@ -31,7 +31,8 @@ class Value:
     """One thing that needs memory while it is alive.
 
     `pinned` is alive for all time (inputs and outputs of an entry point, state). `output` is alive
-    from its definition to the end. A value that no step defines is alive from the start.
+    from its definition to the end. A value that no step defines is alive from the start. Values of
+    different `region`s never share bytes; in-place pairs and views stay within one.
     """
 
     id: Id
@@ -39,6 +40,7 @@ class Value:
     align: int = DEFAULT_ALIGN
     pinned: bool = False
     output: bool = False
+    region: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,16 @@ class Budget:
 USUAL = Budget()
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The part [start, end) of the arena that is one region; what is pinned lies below `floor`."""
+
+    region: int
+    start: int
+    floor: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """The order of steps and an offset for every value and every scratch."""
@@ -133,3 +145,4 @@ class Plan:
     order_optimal: bool  # no order has a lower `peak`
     pack_optimal: bool  # no offsets give a lower `arena` for this order and these choices
     in_place: tuple[InPlace, ...] = field(default=())
+    stretches: tuple[Stretch, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from monobloc.errors import InternalError
 from monobloc.plan.blocks import Block, Packing, packing, place_pinned, rectangle
-from monobloc.plan.model import USUAL, Budget, Buffer, Id, Offsets
+from monobloc.plan.model import DEFAULT_ALIGN, USUAL, Budget, Buffer, Id, Offsets, Stretch, align_up
 from monobloc.plan.pack import (
     Placement,
     by_offset,
@@ -36,6 +36,7 @@ class Packed:
     bound: int
     optimal: bool
     pairs: int  # of blocks that are alive together: what another attempt would cost
+    stretches: tuple[Stretch, ...] = ()  # one for each region, in the order in which they lie
 
 
 def assign_offsets(buffers: Sequence[Buffer], budget: Budget = USUAL) -> Offsets:
@@ -48,17 +49,41 @@ def assign_offsets(buffers: Sequence[Buffer], budget: Budget = USUAL) -> Offsets
 
 
 def pack(blocks: Sequence[Block], budget: Budget) -> Packed:
+    """Each region for itself, one behind the other."""
+    regions = sorted({0, *(b.region for b in blocks)})
+    if len(regions) == 1:
+        return _pack_region(blocks, budget)
+    offset = [0] * len(blocks)
+    parts: list[Packed] = []
+    stretches: list[Stretch] = []
+    for region in regions:
+        mine = [i for i, b in enumerate(blocks) if b.region == region]
+        part = _pack_region([blocks[i] for i in mine], budget)
+        base = align_up(stretches[-1].end, DEFAULT_ALIGN) if stretches else 0
+        for i, at in zip(mine, part.offset, strict=True):
+            offset[i] = base + at
+        floor = part.stretches[0].floor
+        stretches.append(Stretch(region, base, base + floor, base + part.arena))
+        parts.append(part)
+    bound = sum(p.bound for p in parts)
+    optimal, pairs = all(p.optimal for p in parts), sum(p.pairs for p in parts)
+    return Packed(tuple(offset), stretches[-1].end, bound, optimal, pairs, tuple(stretches))
+
+
+def _pack_region(blocks: Sequence[Block], budget: Budget) -> Packed:
     """Pinned blocks go to the bottom, empty ones anywhere; the others are searched for."""
     fixed, floor = place_pinned(blocks)
     rest = [i for i, b in enumerate(blocks) if not b.pinned and b.bytes]
     offset = [fixed.get(i, 0) for i in range(len(blocks))]
     if not rest:
-        return Packed(tuple(offset), floor, floor, optimal=True, pairs=0)
+        whole = Stretch(0, 0, floor, floor)
+        return Packed(tuple(offset), floor, floor, optimal=True, pairs=0, stretches=(whole,))
     problem = packing([blocks[i] for i in rest], floor)
     best, proven = _search(problem, budget)
     for i, at in zip(rest, best.offset, strict=True):
         offset[i] = at
-    return Packed(tuple(offset), best.arena, problem.bound, proven, effort(problem))
+    whole = Stretch(0, 0, floor, best.arena)
+    return Packed(tuple(offset), best.arena, problem.bound, proven, effort(problem), (whole,))
 
 
 def _search(problem: Packing, budget: Budget) -> tuple[Placement, bool]:

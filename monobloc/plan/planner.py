@@ -92,4 +92,5 @@ def _plan(atoms: Atoms, trial: _Trial) -> Plan:
         order_optimal=trial.order.proven,
         pack_optimal=packed.optimal,
         in_place=lay.in_place,
+        stretches=packed.stretches,
     )

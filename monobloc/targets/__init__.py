@@ -16,6 +16,13 @@ from types import ModuleType
 
 from monobloc.errors import UnsupportedError
 from monobloc.targets._host import HostCpu, host_cpu
+from monobloc.targets._memory import FLASH_HOLDS, RAM_HOLDS, Region
+from monobloc.targets._memory import NAME as REGION_NAME
+
+__all__ = [
+    "FLASH_HOLDS", "HOST", "RAM_HOLDS", "REGION_NAME", "HostCpu", "Region", "Target", "cpus", "from_host", "host_cpu",
+    "names", "resolve",
+]
 
 HOST = "host"
 
@@ -49,6 +56,7 @@ class Target:
     gnu_prefix: str = ""  # of the system's cross tools: `<prefix>-gcc`
     musl_triple: str = ""  # of the libc that the toolchain can build itself
     dynamic_linker: str = ""
+    regions: tuple[Region, ...] = ()  # memories beside the main RAM and flash
 
     @property
     def required_cpu(self) -> tuple[str, ...]:

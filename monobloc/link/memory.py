@@ -1,0 +1,247 @@
+"""One memory plan for the program: what models share, what goes to which region, and the budgets.
+
+Problem: every model is planned for itself, but the image has one RAM and one flash. Idea: banks (see
+`codegen.place`). What lives within a run is one array for all models; what a region of the machine
+holds is in a section of its own, by name, since names survive every kind of link-time optimization
+and files do not. Budgets are checked twice: on the plan, before anything compiles, with the tensors
+that fill it; on the linked image, with the symbols that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from monobloc.codegen.interface import shared_bytes
+from monobloc.codegen.lower import Lowered
+from monobloc.codegen.regions import accesses
+from monobloc.errors import LinkError
+from monobloc.ir.graph import Value
+from monobloc.object import elf
+from monobloc.object.elf import Buffer
+from monobloc.options import Options
+from monobloc.targets import Region
+
+SHOWN = 8  # lines of an error that lists what fills a memory
+
+
+def share(programs: Sequence[Lowered], o: Options) -> list[Lowered]:
+    """Several models use one piece of memory for what lives within a run: one of them runs at a time."""
+    return [p.sharing() for p in programs] if len(programs) > 1 and o.arenas == "shared" else list(programs)
+
+
+def ram_by_region(programs: Sequence[Lowered]) -> dict[str, int]:
+    """Static bytes of all models' memory, by region; "" is the main RAM."""
+    shared = shared_bytes([p.interface for p in programs if p.interface.shared])
+    out: dict[str, int] = {}
+    counted: set[str] = set()
+    for p in programs:
+        for b in p.placement.banks:
+            common = p.interface.shared and b.shareable
+            if common and b.name in counted:
+                continue
+            counted |= {b.name} if common else set()
+            where = b.region.name if b.region else ""
+            out[where] = out.get(where, 0) + (shared[b.name] if common else b.bytes)
+    return out
+
+
+def ram_of(programs: Sequence[Lowered]) -> int:
+    """Static bytes of all models' memory."""
+    return sum(ram_by_region(programs).values())
+
+
+# -- weights ------------------------------------------------------------------------------------------
+def weight_sections(programs: Sequence[Lowered], o: Options) -> dict[str, str]:
+    """Section prefix of every weight that goes to a flash region, by its content's key."""
+    weights = _weights(programs)
+    heat = _weight_heat(programs)
+    out: dict[str, str] = {}
+    for r in (r for r in o.regions or o.target.regions if r.kind == "flash"):
+        left = {k: v for k, v in weights.items() if k not in out}
+        chosen = [k for k, vs in left.items() if "weights" in r.hold or any(_called(v, r) for v in vs)]
+        if "cold" in r.hold:
+            chosen += _coldest({k: v for k, v in left.items() if k not in chosen}, heat, chosen, left, r, o)
+        taken = sum(_bytes(left[k]) for k in chosen)
+        if r.size is not None and taken > r.size:
+            raise LinkError(f"region `{r.name}` has {r.size} bytes, the weights for it take {taken}",
+                            notes=_largest([v[0] for k, v in left.items() if k in chosen]),
+                            hints=["hold less of it there, or give its real size"])
+        out |= dict.fromkeys(chosen, r.prefix)
+    return out
+
+
+def _called(v: Value, r: Region) -> bool:
+    return bool({v.name, v.origin} & set(r.hold))
+
+
+def _bytes(values: Sequence[Value]) -> int:
+    return values[0].type.bytes
+
+
+def _weights(programs: Sequence[Lowered]) -> dict[str, list[Value]]:
+    out: dict[str, list[Value]] = {}
+    for p in programs:
+        for v in p.unit.weights.values():
+            if v.const is not None:
+                out.setdefault(v.const.key, []).append(v)
+    return out
+
+
+def _weight_heat(programs: Sequence[Lowered]) -> dict[str, float]:
+    """Accesses per byte in one run of every model."""
+    heat: dict[str, float] = {}
+    for p in programs:
+        for n in p.graph.nodes:
+            for v in n.used:
+                if v.const is not None:
+                    heat[v.const.key] = heat.get(v.const.key, 0.0) + accesses(n, v) / v.type.dtype.size
+    return heat
+
+
+def _coldest(
+    weights: Mapping[str, list[Value]], heat: Mapping[str, float], already: Sequence[str],
+    every: Mapping[str, list[Value]], r: Region, o: Options,
+) -> Iterator[str]:
+    """Coldest first, until the rest fits the flash budget (without one: as many as fit the region)."""
+    room = float("inf") if r.size is None else r.size - sum(_bytes(every[k]) for k in already)
+    rest = sum(map(_bytes, weights.values()))
+    for k in sorted(weights, key=lambda k: (heat.get(k, 0.0), -_bytes(weights[k]), k)):
+        if o.flash is not None and rest <= o.flash:
+            return
+        if _bytes(weights[k]) <= room:
+            room -= _bytes(weights[k])
+            rest -= _bytes(weights[k])
+            yield k
+
+
+# -- budgets on the plan --------------------------------------------------------------------------------
+def check_plan(programs: Sequence[Lowered], sections: Mapping[str, str], o: Options) -> None:
+    """`--ram`, `--flash` and the regions' sizes against what is known before anything compiles."""
+    _check_names(programs, o)
+    used = ram_by_region(programs)
+    for r in o.regions or o.target.regions:
+        if r.kind == "ram" and r.size is not None and used.get(r.name, 0) > r.size:
+            raise _over(f"region `{r.name}` must hold {used[r.name]} bytes, it has {r.size}", programs, r.name)
+    if o.ram is not None and used.get("", 0) > o.ram:
+        raise _over(f"the arena takes {used['']} bytes, over the budget of {o.ram}", programs, "")
+    weights = {k: v[0] for k, v in _weights(programs).items() if k not in sections}
+    flash = sum(v.type.bytes for v in weights.values())
+    if o.flash is not None and flash > o.flash:
+        raise LinkError(f"weights take {flash} bytes, over the budget of {o.flash}",
+                        notes=_largest(list(weights.values())), hints=_flash_hints(o))
+
+
+def _largest(values: Sequence[Value]) -> list[str]:
+    ordered = sorted(values, key=lambda v: -v.type.bytes)
+    more = [f"and {len(ordered) - SHOWN} smaller ones"] if len(ordered) > SHOWN else []
+    return [f"{v.type.bytes} bytes: %{v.name} {v.type}" for v in ordered[:SHOWN]] + more
+
+
+def _over(message: str, programs: Sequence[Lowered], region: str) -> LinkError:
+    """What fills a memory: inputs and outputs of every model, and what is alive at its fullest step."""
+    notes = []
+    for p in programs:
+        title = p.interface.title
+        here = [(v, offset, first, last) for v, offset, first, last in p.placement.buffers
+                if _region_at(p, offset) == region]
+        kept = [v for v, offset, *_ in here if p.placement.bank_at(offset).kept]
+        notes += [f"{title}: {v.type.bytes} bytes all the time: %{v.name} {v.type}"
+                  for v in sorted(kept, key=lambda v: -v.type.bytes)[:SHOWN]]
+        step, alive = _fullest([x for x in here if x[0] not in kept])
+        name = p.placement.order[step].name if alive else ""
+        notes += [f"{title}: {v.type.bytes} bytes in step {step} (`{name}`): %{v.name} {v.type}"
+                  for v in sorted(alive, key=lambda v: -v.type.bytes)[:SHOWN]]
+        notes += [f"{title}: scratch of `{n.name}` at {at}" for n, at in p.placement.scratch.items()
+                  if n.name == name]
+    return LinkError(message, notes=notes, hints=_ram_hints(programs))
+
+
+def _region_at(p: Lowered, offset: int) -> str:
+    region = p.placement.bank_at(offset).region
+    return region.name if region else ""
+
+
+def _fullest(buffers: Sequence[tuple[Value, int, int, int]]) -> tuple[int, list[Value]]:
+    """The step at which most bytes are alive, and what they are."""
+    steps = sorted({first for _, _, first, _ in buffers})
+    alive = {t: [v for v, _, first, last in buffers if first <= t <= last] for t in steps}
+    best = max(steps, key=lambda t: sum(v.type.bytes for v in alive[t]), default=0)
+    return best, alive.get(best, [])
+
+
+def _ram_hints(programs: Sequence[Lowered]) -> list[str]:
+    out = ["smaller inputs (`--shape`, `--dim`) or fewer outputs (`--keep-output`) need less"]
+    if any(p.interface.threads > 1 and p.placement.scratch for p in programs):
+        out.append("every thread has scratch of its own: `--threads 1` needs less")
+    if len(programs) > 1 and not any(p.interface.shared for p in programs):
+        out.append("models that never run at the same time may share memory: `--arenas shared`")
+    return out
+
+
+def _flash_hints(o: Options) -> list[str]:
+    regions = [r.name for r in o.regions or o.target.regions if r.kind == "flash"]
+    there = "a `[memory.NAME]` of kind `flash` takes cold weights"
+    if regions:
+        there = f"region `{regions[0]}` takes no more"
+    return ["outputs that nobody reads go with their weights: link the application too, or `--keep-output`", there]
+
+
+def _check_names(programs: Sequence[Lowered], o: Options) -> None:
+    """Every tensor that a region names is somewhere."""
+    known = {n for p in programs for v in p.placement.storage for n in (v.name, v.origin)}
+    weights = {n for vs in _weights(programs).values() for v in vs for n in (v.name, v.origin)}
+    for r in o.regions or o.target.regions:
+        for name in r.hold:
+            there = known if r.kind == "ram" else weights
+            if name not in ("hot", "io", "cold", "weights") and name not in there:
+                what = "buffer" if r.kind == "ram" else "weight"
+                raise LinkError(f"region `{r.name}` is to hold `{name}`, and no {what} has that name",
+                                notes=["tensors inside of a fused layer have no memory of their own"],
+                                hints=["`monobloc inspect IMAGE` lists buffers and weights"])
+
+
+# -- budgets on the image -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Usage:
+    """What a linked file takes, the regions' own sections apart."""
+
+    ram: int  # writable sections
+    flash: int  # what the file holds of what is loaded
+    in_ram: tuple[tuple[int, str], ...]  # bytes and symbol, largest first
+    in_flash: tuple[tuple[int, str], ...]
+
+
+def usage(data: Buffer, regions: Sequence[Region]) -> Usage:
+    e = elf.Elf(data)
+    apart = tuple(r.prefix for r in regions)
+    loaded = [s for s in e.sections if s.flags & elf.SHF_ALLOC and not (apart and s.name.startswith(apart))]
+    ram = {s.index for s in loaded if s.flags & elf.SHF_WRITE}
+    flash = {s.index for s in loaded if s.type != elf.SHT_NOBITS}
+    symbols = sorted(((s.size, s.name) for s in e.symbols if s.size and s.section in ram), key=lambda x: (-x[0], x[1]))
+    others = sorted(((s.size, s.name) for s in e.symbols if s.size and s.section in flash),
+                    key=lambda x: (-x[0], x[1]))
+    return Usage(sum(s.size for s in loaded if s.index in ram), sum(s.size for s in loaded if s.index in flash),
+                 tuple(symbols[:SHOWN]), tuple(others[:SHOWN]))
+
+
+def check_image(u: Usage, stack: int, titles: Mapping[str, str], o: Options) -> None:
+    """`--ram` and `--flash` against the linked image, everything in it counted; `stack` is the bound of a run."""
+    if o.ram is not None and u.ram + stack > o.ram:
+        raise LinkError(f"the image takes {u.ram + stack} bytes of RAM, over the budget of {o.ram}",
+                        notes=[f"{stack} bytes: stack of a run, at most", *_symbols(u.in_ram, titles)],
+                        hints=["`--report R.html` shows all of it"])
+    if o.flash is not None and u.flash > o.flash:
+        raise LinkError(f"the image takes {u.flash} bytes of flash, over the budget of {o.flash}",
+                        notes=_symbols(u.in_flash, titles),
+                        hints=["`--optimize size` makes code smaller", *_flash_hints(o)])
+
+
+def _symbols(found: Sequence[tuple[int, str]], titles: Mapping[str, str]) -> list[str]:
+    return [f"{size} bytes: {titles.get(name, name)}" for size, name in found]
+
+
+def symbol_titles(programs: Sequence[Lowered]) -> dict[str, str]:
+    """What symbols of weights and memory are to a user."""
+    out = {f"mb_w_{k}": f"weight %{v[0].name} {v[0].type}" for k, v in _weights(programs).items()}
+    return out | {"mem_io": "inputs and outputs", "mem_work": "intermediates", "mb_shared_work": "intermediates"}
