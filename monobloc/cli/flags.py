@@ -95,7 +95,10 @@ FLAGS: dict[str, dict[str, Any]] = {
         "script": _path("-T", group=LINK, help="linker script"),
         "map": _path("-Map", "--map", group=LINK, help="write the linker's map"),
         "ram": _flag(str, "--ram", metavar="256K", group=LINK, help="budget of RAM; more is an error"),
-        "flash": _flag(str, "--flash", metavar="1M", group=LINK, help="budget of weights; more is an error"),
+        "flash": _flag(str, "--flash", metavar="1M", group=LINK, help="budget of code and weights; more is an error"),
+        "memory": _path("--memory", group=LINK, help="file that describes further memories and what they hold"),
+        "arenas": _flag(str, "--arenas", group=LINK, help="whether models share RAM between runs (default shared)",
+                        **one_of("shared", "own")),
     },
     RESULT: {
         "report": _path("--report", metavar="R.json|R.html", group=WORK, help="write what was made, and why"),

@@ -17,6 +17,10 @@ goes first. A verb that is given no file works on the project's.
     [memory]
     ram = "256K"
     flash = "1M"
+
+    [memory.dtcm]             # a memory beside the main ones: see docs/memory-regions.md
+    size = "64K"
+    hold = "hot"
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from monobloc.errors import ModelError, MonoblocError
 from monobloc.kernels.foreign import rows_of
 from monobloc.link.connect import parse_connections
 from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
-from monobloc.targets import resolve
+from monobloc.targets import FLASH_HOLDS, RAM_HOLDS, REGION_NAME, Region, resolve
 
 PROJECT = Path("monobloc.toml")
 FIXED_KEYS = tuple(FLAGS[FIXED])  # of one model, or of the whole with names as `kws.x`
@@ -67,14 +71,52 @@ def read_project(path: Path) -> Project:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise ModelError(f"{path}: {str(e)[:1].lower()}{str(e)[1:]}") from None
     top = _keys(data, TOP_KEYS, str(path))
-    memory = _keys(_table(top.pop("memory", {}), f"{path}: `memory`"), MEMORY_KEYS, f"{path}: [memory]")
+    memory = memory_flags(_table(top.pop("memory", {}), f"{path}: `memory`"), path)
     models = [_model(m, path) for m in _list(top.pop("model", []), f"{path}: `model`")]
     sources = [path.parent / str(s) for s in _list(top.pop("sources", []), f"{path}: `sources`")]
     output = top.pop("output", None)
     rows = rows_of(top.pop("kernel"), path, text, operators()) if "kernel" in top else ()
-    flags = {k: (_model_value if k in FIXED_KEYS else _flag_value)(k, v, path) for k, v in {**top, **memory}.items()}
-    flags |= {"kernel": rows} if rows else {}
+    flags = {k: (_model_value if k in FIXED_KEYS else _flag_value)(k, v, path) for k, v in top.items()}
+    flags |= {**memory, **({"kernel": rows} if rows else {})}
     return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
+
+
+def read_memory(path: Path) -> Flags:
+    """`--memory FILE`: the `[memory]` tables of a file that holds nothing else."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ModelError(f"cannot read `{path}`: {e.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ModelError(f"{path}: {str(e)[:1].lower()}{str(e)[1:]}") from None
+    return memory_flags(_table(_keys(data, ("memory",), str(path)).get("memory", {}), f"{path}: `memory`"), path)
+
+
+def memory_flags(table: dict[str, Any], path: Path) -> Flags:
+    """`[memory]`: budgets, and a table for each further memory."""
+    plain = {k: v for k, v in table.items() if not isinstance(v, dict)}
+    flags = {k: str(v) for k, v in _keys(plain, MEMORY_KEYS, f"{path}: [memory]").items()}
+    regions = [_region(k, v, path) for k, v in table.items() if isinstance(v, dict)]
+    return {**flags, "regions": tuple(regions)} if regions else flags
+
+
+def _region(name: str, table: dict[str, Any], path: Path) -> Region:
+    where = f"{path}: [memory.{name}]"
+    given = _keys(table, ("kind", "size", "section", "hold"), where)
+    kind = str(given.get("kind", "ram"))
+    words = {"ram": RAM_HOLDS, "flash": FLASH_HOLDS}.get(kind)
+    if words is None or not REGION_NAME.fullmatch(name):
+        wrong = f"`kind = \"{kind}\"`" if words is None else f"the name `{name}`"
+        raise ModelError(f"{where}: {wrong} is not possible",
+                         hints=["kinds: ram, flash; names: letters, digits, underscores"])
+    hold = given.get("hold", words[0])
+    held = tuple(map(str, hold)) if isinstance(hold, list) else (str(hold),)
+    other = set(held) & ({*RAM_HOLDS, *FLASH_HOLDS} - set(words))
+    if other:
+        raise ModelError(f"{where}: a {kind} region does not hold `{min(other)}`",
+                         hints=[f"it holds {', '.join(words)} or tensors by name"])
+    size = parse_size(str(given["size"])) if "size" in given else None
+    return Region(name, kind, size, str(given.get("section", "")), held)  # type: ignore[arg-type]
 
 
 def _model(data: Any, project: Path) -> tuple[Path, Flags]:
@@ -198,6 +240,8 @@ def _joined(shared: Flags, own: Flags) -> Flags:
 
 def options(flags: Flags) -> Options:
     """Options of flags; what is not given keeps its default."""
+    if "memory" in flags:
+        flags = {**read_memory(flags["memory"]), **flags}
     o = Options(target=resolve(flags.get("target", "host"), flags.get("cpu"), flags.get("features")))
     same = {k: flags[k] for k in ("name", "lto", "optimize", "numerics", "debug", "dump", "jobs") if k in flags}
     parsed: dict[str, Any] = {
@@ -214,6 +258,8 @@ def options(flags: Flags) -> Options:
         "used_by": tuple(map(Path, flags.get("used_by", ()))),
         "keep_outputs": tuple(flags.get("keep_output", ())),
         "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),
+        "arenas": flags.get("arenas", "shared"),
+        "regions": flags.get("regions", ()),
         "ram": _usage(parse_size, flags["ram"]) if "ram" in flags else None,
         "flash": _usage(parse_size, flags["flash"]) if "flash" in flags else None,
     }

@@ -13,8 +13,8 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import foreign, live, stack, trace
+from monobloc.link import foreign, live, memory, stack, trace
 from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
@@ -43,7 +43,7 @@ from monobloc.link.objects import (
 from monobloc.link.program import check_prefixes
 from monobloc.link.program import programs as merge_programs
 from monobloc.link.trace import Trace
-from monobloc.object import fat, sysroot, toolchain
+from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
 from monobloc.object.localize import localize
 from monobloc.object.toolchain import CompileJob, LinkJob
@@ -107,13 +107,16 @@ def link_modules(
     if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), live=told, trace=known)
-    programs = [] if not o.graph_lto else share_memory([_program(m, o, progress) for m in modules], o)
-    check_budgets(programs, o)
-    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, foreign.explained(o):
-        prefixes = tuple(m.prefix for m in modules)
-        made, bounds, traced = _link(
-            objects, prefixes, programs, Path(tmp), out, emit, o, cache, user_inputs, progress, libs, libdirs
-        )
+    programs = memory.share([_program(m, o, progress) for m in modules], o) if o.graph_lto else []
+    prefixes = tuple(m.prefix for m in modules)
+
+    def attempt(sections: Mapping[str, str]) -> tuple[Path, dict[str, int], Trace]:
+        memory.check_plan(programs, sections, o)
+        with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, foreign.explained(o):
+            return _link(objects, prefixes, programs, sections, Path(tmp), out, emit, o, cache, user_inputs, progress,
+                         libs, libdirs)
+
+    made, bounds, traced = memory.within_flash(programs, o, attempt)
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
@@ -177,7 +180,8 @@ def image_key(
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
         optimize=o.optimize, numerics=o.numerics, threads=o.threads, arenas=o.arenas,
         debug=o.debug, profile=o.profile, libs=list(libs),
-        csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash], large_over=o.large_over,
+        csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
+        regions=[asdict(r) for r in o.regions or o.target.regions], large_over=o.large_over,
     )
 
 
@@ -198,29 +202,10 @@ def _program(m: Module, o: Options, progress: Progress) -> Lowered:
     return low
 
 
-def share_memory(programs: list[Lowered], o: Options) -> list[Lowered]:
-    """Several models use one piece of memory for what lives within a run: one of them runs at a time."""
-    return [p.sharing() for p in programs] if len(programs) > 1 and o.arenas == "shared" else programs
-
-
-def check_budgets(programs: Sequence[Lowered], o: Options) -> None:
-    """`--ram` and `--flash`: over budget is an error that names the largest contributors."""
-    ram = sum(p.placement.arena for p in programs)
-    if o.ram is not None and ram > o.ram:
-        buffers = sorted((b for p in programs for b in p.placement.buffers), key=lambda b: -b[0].type.bytes)
-        raise LinkError(f"the arena takes {ram} bytes, over the budget of {o.ram}",
-                        notes=[f"{v.type.bytes} bytes: %{v.name} {v.type}" for v, *_ in buffers[:5]])
-    flash = sum(p.weights_bytes for p in programs)
-    if o.flash is not None and flash > o.flash:
-        weights = sorted((v for p in programs for v in p.unit.weights.values()), key=lambda v: -v.type.bytes)
-        raise LinkError(f"weights take {flash} bytes, over the budget of {o.flash}",
-                        notes=[f"{v.type.bytes} bytes: %{v.name} {v.type}" for v in weights[:5]])
-
-
 # -- the link itself ----------------------------------------------------------------------------------
 def _link(
-    objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered], folder: Path,
-    out: Path, emit: Emit, o: Options,
+    objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered],
+    sections: Mapping[str, str], folder: Path, out: Path, emit: Emit, o: Options,
     cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
 ) -> tuple[Path, dict[str, int], Trace]:
     """The image, the stack bound of each model's run, and what the image consists of."""
@@ -228,7 +213,7 @@ def _link(
     bitcode = o.lto != "none"
     code: list[Path | str] = []
     if programs:
-        weights = weights_of(programs)
+        weights = weights_of(programs, sections)
         large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
         kind: toolchain.Kind = "bitcode" if bitcode else "native"
         for low in programs:
@@ -243,7 +228,8 @@ def _link(
     kernels = foreign.libraries(programs, o, folder, cache, user, libs)
     progress("linking")
     if emit in ("archive", "object"):
-        return _relocatable([*code, *map(Path, kernels)], prefixes, folder, out, emit, o)
+        return _relocatable([*code, *map(Path, kernels)], prefixes, folder, out, emit, o,
+                            memory.known(programs, sections))
     job = LinkJob(
         kind="shared" if emit == "shared" else "exe",
         inputs=(*code, *user, *kernels), out=out, target=o.target, lto=o.lto,
@@ -256,13 +242,13 @@ def _link(
         map=o.map or folder / "map",
     )
     bounds: dict[str, int] = {}
-    finish = functools.partial(stack.finish, prefixes=prefixes, strip=not o.debug, own=not (user or kernels),
-                               measure=bool(programs) or bitcode)
     traced = [Trace()]
 
     def examine(path: Path, link_map: Path | None) -> None:
+        used = memory.usage(ar.map_file(path))
         traced[0] = trace.of_file(path, trace.map_text(link_map), user)
-        bounds.update(finish(path))
+        bounds.update(stack.finish(path, prefixes, not o.debug, not (user or kernels), bool(programs) or bitcode))
+        memory.check_image(used, max(bounds.values(), default=0), memory.known(programs, sections), o)
 
     return toolchain.link(job, finish=examine).out, bounds, traced[0]
 
@@ -278,7 +264,8 @@ def _thinlto_cache(cache: Cache) -> Path | None:
 
 
 def _relocatable(
-    code: Sequence[Path | str], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options
+    code: Sequence[Path | str], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options,
+    known: memory.Known,
 ) -> tuple[Path, dict[str, int], Trace]:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
     extra = stack.LTO_FLAGS if o.lto != "none" else ()
@@ -286,6 +273,7 @@ def _relocatable(
                   extra=extra, map=folder / "map")
     data = toolchain.link(job).out.read_bytes()
     data, bounds = stack.with_bounds(data, prefixes, lambda d: trial_link(d, folder, o))
+    memory.check_image(memory.usage(data), max(bounds.values(), default=0), known, o)
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
     traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)))
     if emit == "object":
@@ -327,9 +315,10 @@ def _check_machine(obj: Object, o: Options) -> None:
                         hints=[f"pass `--target {made}`, or `--graph-lto on` to compile its graph for {o.target.name}"])
 
 
-def weights_of(programs: Sequence[Lowered]) -> dict[str, Weight]:
-    """All constants of all programs, equal ones once."""
-    return {v.const.key: Weight(_data(v)) for p in programs for v in p.unit.weights.values() if v.const is not None}
+def weights_of(programs: Sequence[Lowered], sections: Mapping[str, str]) -> dict[str, Weight]:
+    """All constants of all programs, equal ones once, in the sections of their memory regions."""
+    return {v.const.key: Weight(_data(v), section=sections.get(v.const.key, ""))
+            for p in programs for v in p.unit.weights.values() if v.const is not None}
 
 
 def weight_names(programs: Sequence[Lowered]) -> dict[str, list[str]]:

@@ -9,8 +9,9 @@ that fill it; on the linked image, with the symbols that do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from monobloc.codegen.interface import shared_bytes
 from monobloc.codegen.lower import Lowered
@@ -22,6 +23,7 @@ from monobloc.object.elf import Buffer
 from monobloc.options import Options
 from monobloc.targets import Region
 
+T = TypeVar("T")
 SHOWN = 8  # lines of an error that lists what fills a memory
 
 
@@ -52,6 +54,26 @@ def ram_of(programs: Sequence[Lowered]) -> int:
 
 
 # -- weights ------------------------------------------------------------------------------------------
+class FlashError(LinkError):
+    """The image is `over` bytes larger than its flash."""
+
+    over = 0
+
+
+def within_flash(programs: Sequence[Lowered], o: Options, attempt: Callable[[Mapping[str, str]], T]) -> T:
+    """Link with weights in their regions; once more with more of them there, if code took the room."""
+    sections = weight_sections(programs, o)
+    try:
+        return attempt(sections)
+    except FlashError as e:
+        assert o.flash is not None
+        weights = sum(_bytes(v) for k, v in _weights(programs).items() if k not in sections)
+        more = weight_sections(programs, replace(o, flash=max(0, weights - e.over)))
+        if more == sections:
+            raise
+    return attempt(more)
+
+
 def weight_sections(programs: Sequence[Lowered], o: Options) -> dict[str, str]:
     """Section prefix of every weight that goes to a flash region, by its content's key."""
     weights = _weights(programs)
@@ -204,7 +226,7 @@ def _check_names(programs: Sequence[Lowered], o: Options) -> None:
 # -- budgets on the image -------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Usage:
-    """What a linked file takes, the regions' own sections apart."""
+    """What a linked file takes."""
 
     ram: int  # writable sections
     flash: int  # what the file holds of what is loaded
@@ -212,10 +234,9 @@ class Usage:
     in_flash: tuple[tuple[int, str], ...]
 
 
-def usage(data: Buffer, regions: Sequence[Region]) -> Usage:
+def usage(data: Buffer) -> Usage:
     e = elf.Elf(data)
-    apart = tuple(r.prefix for r in regions)
-    loaded = [s for s in e.sections if s.flags & elf.SHF_ALLOC and not (apart and s.name.startswith(apart))]
+    loaded = [s for s in e.sections if s.flags & elf.SHF_ALLOC]
     ram = {s.index for s in loaded if s.flags & elf.SHF_WRITE}
     flash = {s.index for s in loaded if s.type != elf.SHT_NOBITS}
     symbols = sorted(((s.size, s.name) for s in e.symbols if s.size and s.section in ram), key=lambda x: (-x[0], x[1]))
@@ -225,23 +246,40 @@ def usage(data: Buffer, regions: Sequence[Region]) -> Usage:
                  tuple(symbols[:SHOWN]), tuple(others[:SHOWN]))
 
 
-def check_image(u: Usage, stack: int, titles: Mapping[str, str], o: Options) -> None:
-    """`--ram` and `--flash` against the linked image, everything in it counted; `stack` is the bound of a run."""
-    if o.ram is not None and u.ram + stack > o.ram:
-        raise LinkError(f"the image takes {u.ram + stack} bytes of RAM, over the budget of {o.ram}",
+@dataclass(frozen=True)
+class Known:
+    """What the plan knows of an image: bytes that are elsewhere, and what symbols are to a user."""
+
+    elsewhere_ram: int = 0
+    elsewhere_flash: int = 0
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+
+def known(programs: Sequence[Lowered], sections: Mapping[str, str]) -> Known:
+    weights = _weights(programs)
+    ram = sum(size for name, size in ram_by_region(programs).items() if name)
+    titles = {f"mb_w_{k}": f"weight %{v[0].name} {v[0].type}" for k, v in weights.items()}
+    titles |= {"mem_io": "inputs and outputs", "mem_work": "intermediates", "mb_shared_work": "intermediates"}
+    return Known(ram, sum(_bytes(weights[k]) for k in sections), titles)
+
+
+def check_image(u: Usage, stack: int, k: Known, o: Options) -> None:
+    """`--ram` and `--flash` against the linked image, everything in it counted but what regions hold.
+
+    `stack` is the bound of a run.
+    """
+    ram, flash, titles = u.ram - k.elsewhere_ram + stack, u.flash - k.elsewhere_flash, k.titles
+    if o.ram is not None and ram > o.ram:
+        raise LinkError(f"the image takes {ram} bytes of RAM, over the budget of {o.ram}",
                         notes=[f"{stack} bytes: stack of a run, at most", *_symbols(u.in_ram, titles)],
                         hints=["`--report R.html` shows all of it"])
-    if o.flash is not None and u.flash > o.flash:
-        raise LinkError(f"the image takes {u.flash} bytes of flash, over the budget of {o.flash}",
-                        notes=_symbols(u.in_flash, titles),
-                        hints=["`--optimize size` makes code smaller", *_flash_hints(o)])
+    if o.flash is not None and flash > o.flash:
+        error = FlashError(f"the image takes {flash} bytes of flash, over the budget of {o.flash}",
+                           notes=_symbols(u.in_flash, titles),
+                           hints=["`--optimize size` makes code smaller", *_flash_hints(o)])
+        error.over = flash - o.flash
+        raise error
 
 
 def _symbols(found: Sequence[tuple[int, str]], titles: Mapping[str, str]) -> list[str]:
     return [f"{size} bytes: {titles.get(name, name)}" for size, name in found]
-
-
-def symbol_titles(programs: Sequence[Lowered]) -> dict[str, str]:
-    """What symbols of weights and memory are to a user."""
-    out = {f"mb_w_{k}": f"weight %{v[0].name} {v[0].type}" for k, v in _weights(programs).items()}
-    return out | {"mem_io": "inputs and outputs", "mem_work": "intermediates", "mb_shared_work": "intermediates"}

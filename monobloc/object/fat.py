@@ -39,6 +39,7 @@ _WEIGHT_SECTION = re.compile(r"\.l?rodata\.mb\.([0-9A-Za-z_]+)")
 class Weight:
     data: Buffer
     align: int = 64
+    section: str = ""  # prefix of its section's name, where a memory region of the target holds it
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def weight_sections(
         name, symbol = f"{prefix}.mb.{h}", "" if names is not None else weight_symbol(h)
         if not _WEIGHT_SECTION.fullmatch(name):
             raise LinkError(f"`{h}` cannot be the name of a weight")
+        name = f"{w.section}.{h}" if w.section else name
         sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, comdat=symbol))
         own = [symbol] if names is None else names[h]
         symbols += [elf.NewSymbol(s, name, size=_size(w) if k == 0 else 0) for k, s in enumerate(own)]
