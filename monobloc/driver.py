@@ -69,6 +69,8 @@ def compile_to_object(
     path: Path, out: Path, o: Options, header: Path | None = None, progress: Progress = quiet
 ) -> Imported:
     """`monobloc compile MODEL -o X.o`: the Object, and the header beside it."""
+    if o.kernels:
+        foreign.tell(["kernel rows take effect at the link: an object's own code does not call them"])
     progress(f"reading {path.name}")
     imported = import_model(path, o)
     if o.split_at or o.partitions > 1:

@@ -15,7 +15,7 @@ specialized where it is called, in every mode, whatever LLVM's heuristics think 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,17 +32,23 @@ _HIDDEN = b".llvm.off"  # as long as FAT: a section that the linker does not loo
 _DEFINE = re.compile(r'^(define\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(.*\)[^\n]*?) #(\d+)', re.MULTILINE)
 _GROUP = re.compile(r"^attributes #(\d+) = \{([^\n]*)\}$", re.MULTILINE)
 _TRIPLE = re.compile(r'^target triple = "([^"-]*)', re.MULTILINE)
+_CALL = re.compile(r'\b(?:call|invoke)\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(')
 _REGULAR = re.compile(r'(!\{i32 \d+, !"ThinLTO", i32 )0\}')
 
 
 @dataclass
 class Reader:
-    """Translates inputs of one link; `notes` collects what the user should know."""
+    """Translates inputs of one link; `notes` collects what the user should know.
+
+    Of a kernel library (`kernels`) all bitcode is translated, and `unbounded` says what hides the stack it takes.
+    """
 
     folder: Path
     o: Options
     cache: Cache | None = None
     inline: Inline | None = None
+    kernels: bool = False
+    unbounded: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def inputs(self, given: Sequence[Path | str]) -> list[Path | str]:
@@ -63,7 +69,7 @@ class Reader:
         data = ar.map_file(path)
         if ar.is_archive(data):
             return self._archive(path, data, k)
-        new = self._object(data, str(path))
+        new = self._read(data, str(path))
         if new is None:
             return path
         made = self.folder / str(k) / path.name
@@ -72,7 +78,7 @@ class Reader:
 
     def _archive(self, path: Path, data: Buffer, k: int) -> Path:
         members = list(ar.members(data, path))
-        new = [self._object(m.data, f"{path}({m.name})") for m in members]
+        new = [self._read(m.data, f"{path}({m.name})") for m in members]
         if all(n is None for n in new):
             return path
         files = []
@@ -82,6 +88,12 @@ class Reader:
         return toolchain.archive(files, self.folder / str(k) / path.name)
 
     # -- one object --
+    def _read(self, data: Buffer, name: str) -> Buffer | None:
+        new = self._object(data, name)
+        if new is None and elf.is_elf(data):
+            self.unbounded.append(f"{name} is native code")
+        return new
+
     def _object(self, data: Buffer, name: str) -> Buffer | None:
         """What to link instead, or None: the object as it is."""
         if bitcode.is_bitcode(data):
@@ -115,7 +127,7 @@ class Reader:
         return None if self._as_it_is(b) else self._translated(data, name, "bitcode")
 
     def _as_it_is(self, b: Bitcode) -> bool:
-        return b.thin and b.unified and not (self.inline and any(map(self.inline, b.defined)))
+        return b.thin and b.unified and not self.kernels
 
     def _translated(self, data: bytes, name: str, kind: toolchain.Kind) -> bytes:
         text = toolchain.ir_text(data, name)
@@ -124,6 +136,8 @@ class Reader:
         if machine is not None and machine[1] != ours:
             raise LinkError(f"{name} holds code for {machine[1]}, this link is for {ours}")
         text = _REGULAR.sub(r"\g<1>1}", text)
+        if self.kernels and (names := recursive(text)):
+            self.unbounded.append(f"`{names[0]}` of {name} calls itself")
         if kind == "bitcode" and self.inline is not None:
             text = mark_inline(text, self.inline)
         k = key(what="ir", tool=toolchain.tool_version(), text=text.encode("utf-8", "surrogateescape"), kind=kind,
@@ -174,6 +188,26 @@ def mark_inline(text: str, wanted: Inline) -> str:
         return f"{m[1]} alwaysinline #{m[3]}" if use else m[0]
 
     return _DEFINE.sub(marked, text)
+
+
+def recursive(text: str) -> list[str]:
+    """Functions of an LLVM text that call themselves, directly or through others of it."""
+    calls: dict[str, set[str]] = {}
+    bodies = [(m[2], m.end()) for m in _DEFINE.finditer(text)]
+    for name, start in bodies:
+        calls[name] = set(_CALL.findall(text, start, text.find("\n}", start)))
+    return [name for name in calls if name in _reached(calls, name)]
+
+
+def _reached(calls: Mapping[str, set[str]], name: str) -> set[str]:
+    seen: set[str] = set()
+    todo = list(calls[name])
+    while todo:
+        f = todo.pop()
+        if f not in seen:
+            seen.add(f)
+            todo += calls.get(f, ())
+    return seen
 
 
 def defined(paths: Collection[Path]) -> set[str]:

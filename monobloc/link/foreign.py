@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import Cache
@@ -32,19 +33,33 @@ def used_rows(programs: Sequence[Lowered], o: Options) -> list[Row]:
     return [r for k, r in enumerate(o.kernels) if k in used]
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """What a link takes of foreign libraries."""
+
+    inputs: tuple[Path, ...] = ()
+    bounded: bool = True  # whether the stack that they take can be told
+
+
 def libraries(
     programs: Sequence[Lowered], o: Options, folder: Path, cache: Cache | None = None,
     user: Sequence[Path | str] = (), libs: Sequence[str] = (),
-) -> list[Path | str]:
+) -> Kernels:
     """Libraries of the rows in use as the linker takes them; a function that none defines is an error."""
     rows = used_rows(programs, o)
     _check_functions(rows, [p for p in user if isinstance(p, Path)], bool(libs))
     out: list[Path | str] = []
+    unbounded = [f"{r.where}: the row names no library" for r in rows if not r.libraries]
     for k, path in enumerate(dict.fromkeys(p for r in rows for p in r.libraries)):
-        reader = bitcode.Reader(folder / f"kernels{k}", o, cache, _inlined([r for r in rows if path in r.libraries]))
+        reader = bitcode.Reader(folder / f"kernels{k}", o, cache, 
+                                _inlined([r for r in rows if path in r.libraries]), kernels=True)
         out += reader.inputs([path])
+        unbounded += reader.unbounded
         tell(reader.notes)
-    return [*out, *(compile_runtime(o, folder, ["half.c"], cache, weak=True) if rows else ())]
+    if unbounded:
+        tell([f"the stack has no bound that can be told: {unbounded[0]}"])
+    helpers = compile_runtime(o, folder, ["half.c"], cache, weak=True) if rows else ()
+    return Kernels((*map(Path, out), *helpers), not unbounded)
 
 
 def _inlined(rows: Sequence[Row]) -> bitcode.Inline | None:

@@ -228,11 +228,11 @@ def _link(
     kernels = foreign.libraries(programs, o, folder, cache, user, libs)
     progress("linking")
     if emit in ("archive", "object"):
-        return _relocatable([*code, *map(Path, kernels)], prefixes, folder, out, emit, o,
-                            memory.known(programs, sections))
+        return _relocatable([*code, *kernels.inputs], prefixes, folder, out, emit, o,
+                            memory.known(programs, sections), kernels.bounded)
     job = LinkJob(
         kind="shared" if emit == "shared" else "exe",
-        inputs=(*code, *user, *kernels), out=out, target=o.target, lto=o.lto,
+        inputs=(*code, *user, *kernels.inputs), out=out, target=o.target, lto=o.lto,
         exports=exports(programs, prefixes) if emit == "shared" else (),
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
@@ -247,7 +247,8 @@ def _link(
     def examine(path: Path, link_map: Path | None) -> None:
         used = memory.usage(ar.map_file(path))
         traced[0] = trace.of_file(path, trace.map_text(link_map), user)
-        bounds.update(stack.finish(path, prefixes, not o.debug, not (user or kernels), bool(programs) or bitcode))
+        measure = (bool(programs) or bitcode) and kernels.bounded
+        bounds.update(stack.finish(path, prefixes, not o.debug, not (user or kernels.inputs), measure))
         memory.check_image(used, max(bounds.values(), default=0), memory.known(programs, sections), o)
 
     return toolchain.link(job, finish=examine).out, bounds, traced[0]
@@ -265,14 +266,14 @@ def _thinlto_cache(cache: Cache) -> Path | None:
 
 def _relocatable(
     code: Sequence[Path | str], prefixes: Sequence[str], folder: Path, out: Path, emit: Emit, o: Options,
-    known: memory.Known,
+    known: memory.Known, bounded: bool,
 ) -> tuple[Path, dict[str, int], Trace]:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
     extra = stack.LTO_FLAGS if o.lto != "none" else ()
     job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt,
                   extra=extra, map=folder / "map")
     data = toolchain.link(job).out.read_bytes()
-    data, bounds = stack.with_bounds(data, prefixes, lambda d: trial_link(d, folder, o))
+    data, bounds = stack.with_bounds(data, prefixes if bounded else (), lambda d: trial_link(d, folder, o))
     memory.check_image(memory.usage(data), max(bounds.values(), default=0), known, o)
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
     traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)))

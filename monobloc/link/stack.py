@@ -4,7 +4,8 @@ Problem: promise 5 wants the number before anything runs, and LTO decides late w
 are and what their frames hold. Idea: the compiler writes every function's frame size beside its
 code (`.stack_sizes`), and the linker keeps the relocations (`--emit-relocs`): from where which
 function is named is the call graph, with all inlining done. A function that is named counts as
-called, one whose address is given to the pool as called by the pool. The deepest path is the bound;
+called, so does one in a table that is named, and one whose address is given to the pool is called by the
+pool. The deepest path is the bound;
 it is written into the image's model info, and what the analysis needed is taken off the file again.
 
 There is nothing to guess: a function of ours without a frame size moves its stack pointer at run
@@ -35,9 +36,11 @@ VECTOR = 64  # a frame that holds vectors is aligned to one: up to this much is 
 WORKER_STACK, GUARD = 256 * 1024, 4096  # of an executable's workers
 FOREIGN = 512  # memcpy and memset of somebody else's libc, whose frames nobody states
 _FOREIGN = ("memcpy", "memmove", "memset", "memcmp")
+_ELSEWHERE = ("pthread_", "mb_")  # the threads of who loads a library; runtime and weights of a trial link
 _DISPATCH = ("mb_parallel_upto", "run_parts", "work", "worker")  # call what they were handed
 _INFO = struct.Struct("<II48xQ")  # mb_model_info up to stack_bound
 _PLACE = struct.Struct("<Q")
+_ABSOLUTE = {elf.EM_X86_64: 1, elf.EM_AARCH64: 257}  # the relocation of a pointer in data
 _BIAS = {elf.EM_X86_64: {2: 4, 4: 4, 9: 4, 41: 4, 42: 4}}  # addends of operands relative to their end
 
 
@@ -67,11 +70,14 @@ def read_calls(data: Buffer) -> CallGraph:
     starts = [s.value for s in functions]
     address = {plain(s.name): s.value for s in functions}
     calls: dict[int, dict[int | str, None]] = {}
+    tables = _Tables(e, frozenset(starts))
     for at, target in _references(e):
         caller = _containing(functions, starts, at)
         callee = target if isinstance(target, str) else _containing(functions, starts, target)
-        if caller is not None and callee is not None and caller != callee:
-            calls.setdefault(caller, {})[callee] = None
+        callees = tables.functions(target) if callee is None and isinstance(target, int) else [callee]
+        for c in callees if caller is not None else ():
+            if c is not None and caller != c:
+                calls.setdefault(caller, {})[c] = None  # type: ignore[arg-type]
     return CallGraph(
         {s.value: plain(s.name) for s in reversed(functions)},
         address,
@@ -99,8 +105,47 @@ def _references(e: Elf) -> Iterable[tuple[int, int | str]]:
             symbol = e.symbols[info >> 32]
             if symbol.type == elf.STT_FUNC or not symbol.defined:
                 yield at, symbol.value if symbol.defined else symbol.name
-            elif symbol.section in code:
+            else:
                 yield at, symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0)
+
+
+class _Tables:
+    """Data that hold pointers to functions, directly or through other data."""
+
+    def __init__(self, e: Elf, starts: frozenset[int]) -> None:
+        self.starts = starts
+        data = [s for s in e.sections if s.flags & elf.SHF_ALLOC and not s.flags & elf.SHF_EXECINSTR and s.size]
+        edges = {s.addr for s in data} | {s.addr + s.size for s in data}
+        for x in e.symbols:
+            if x.type == elf.STT_OBJECT and x.defined and x.size:
+                edges |= {x.value, x.value + x.size}
+        self.edges = sorted(edges)  # what no symbol covers is one thing up to the next symbol
+        self.pointers: dict[int, list[int]] = {}
+        indices = {s.index for s in data}
+        for s in e.sections:
+            if s.type == elf.SHT_RELA and s.info in indices and not s.flags & elf.SHF_ALLOC:
+                self._read(e, s)
+
+    def _read(self, e: Elf, s: elf.Section) -> None:
+        for at, info, addend in struct.iter_unpack("<QQq", e.content(s)):
+            symbol = e.symbols[info >> 32]
+            if info & 0xFFFFFFFF == _ABSOLUTE.get(e.machine) and symbol.defined:
+                self.pointers.setdefault(self._thing(at), []).append(symbol.value + addend)
+
+    def _thing(self, address: int) -> int:
+        return bisect_right(self.edges, address)
+
+    def functions(self, address: int) -> list[int]:
+        """Functions that code which knows this address of data may call."""
+        seen: set[int] = set()
+        todo, out = [self._thing(address)], []
+        while todo:
+            thing = todo.pop()
+            found = () if thing in seen else self.pointers.get(thing, ())
+            seen.add(thing)
+            out += [t for t in found if t in self.starts]
+            todo += [self._thing(t) for t in found if t not in self.starts]
+        return out
 
 
 def _frames(e: Elf) -> dict[int, int]:
@@ -136,6 +181,8 @@ class _Walk:
     def depth(self, f: int | str) -> int:
         """Deepest stack from the call of `f` on, its return address included."""
         if isinstance(f, str):
+            if f not in _FOREIGN and not f.startswith(_ELSEWHERE):
+                raise InternalError(f"the stack has no bound: `{f}` is not in this file")
             return FOREIGN
         if f in self.path:
             names = [self.graph.names[k] for k in [*self.path[self.path.index(f) :], f]]
