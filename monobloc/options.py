@@ -44,6 +44,7 @@ class Options:
     jobs: int = 0
     cache: Path | None = None
     dump: Path | None = None
+    remarks: bool = False  # LLVM's word on inlining and vector loops, for the report; costs a fresh link
     map: Path | None = None  # the linker's map of an executable or shared library
     link_args: tuple[str, ...] = ()  # further words for the linker
     arenas: Literal["shared", "own"] = "shared"  # whether models use each other's memory between their runs

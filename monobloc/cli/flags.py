@@ -102,6 +102,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     RESULT: {
         "report": _path("--report", metavar="R.json|R.html", group=WORK, help="write what was made, and why"),
+        "compare_lto": _flag(bool, "--compare-lto", group=WORK, help="link in the other modes too, for the report"),
         "depfile": _path("--depfile", group=WORK, help="write what the output depends on, for make"),
     },
     DUMP: {

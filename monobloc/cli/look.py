@@ -19,7 +19,7 @@ from monobloc.ir.text import print_graph
 from monobloc.link.objects import Module, copy_graph
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
-from monobloc.report import facts, store
+from monobloc.report import facts, store, why
 
 
 # -- check --------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def _opsets(f: Facts) -> str:
 class Inspect:
     """What of a file to show"""
 
-    why: str | None = None
+    name: str | None = None  # of `--why`
     graph: bool = False
     everything: bool = False
     json: bool = False
@@ -102,8 +102,8 @@ def inspect(file: Path, how: Inspect, flags: Flags) -> int:
     if file.suffix == ".mb":
         raise ModelError(f"`{file}` is a dump, which is text", hints=[f"`monobloc opt {file}` runs passes on it"])
     report = report_of(file, o)
-    if how.why is not None:
-        return _why(report, how.why, how.json)
+    if how.name is not None:
+        return _why(report, how.name, how.json)
     if how.json:
         console.say(js.dumps(report, indent=1))
         return 0
@@ -188,18 +188,30 @@ def _show_graphs(file: Path, o: Options) -> int:
 
 
 def _why(report: dict[str, Any], name: str, json: bool) -> int:
-    """Every decision about what is called so: nodes, the model's nodes they came from, weights, buffers."""
-    found = [(m, d) for m in report["models"] for d in tables.decisions_about(m, name)]
-    where = [line for m in report["models"] for line in tables.places_of(m, name)]
-    if not found and not where:
-        raise ModelError(f"nothing is called '{name}'", hints=tables.similar(report, name))
+    """Everything that is called so: what it is, who keeps it, what was decided about it."""
+    found = why.explain(report, name)
+    if not found:
+        raise ModelError(f"nothing is called '{name}'", hints=why.similar(report, name))
     if json:
-        console.say(js.dumps({"decisions": [d for _, d in found], "places": where}))
+        console.say(js.dumps([a.facts for a in found]))
         return 0
-    for line in where:
-        console.say(line)
-    console.table(("node", "pass", "reason"), [(d["node"], d["pass"], d["reason"]) for _, d in found])
+    for a in found:
+        console.heading(a.title)
+        for line in a.lines:
+            console.say(f"  {line}")
+        _show_chain(a.chain)
+        if a.decisions:
+            console.table(("node", "pass", "reason"), [(d["node"], d["pass"], d["reason"]) for d in a.decisions])
     return 0
+
+
+def _show_chain(chain: list[str] | None) -> None:
+    """Who refers to it, one a line; the last is what a loader or another file reaches."""
+    if chain is None:
+        return
+    for k, name in enumerate(chain):
+        console.say(f"  {'needed by' if k == 0 else '      by'} {name}")
+    console.say("  which the image starts with or offers" if chain else "  the image starts with it or offers it")
 
 
 # -- targets ------------------------------------------------------------------------------------------

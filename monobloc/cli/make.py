@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +14,14 @@ from monobloc.cli.flags import Flags
 from monobloc.cli.settings import Work, options, source_flags, thread_counts, work_on
 from monobloc.cli.words import files_and_options
 from monobloc.errors import LinkError
-from monobloc.link.image import Image
+from monobloc.link.image import Image, Progress
 from monobloc.object import toolchain
-from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
-from monobloc.report import depfile, facts, store, write
+from monobloc.options import EMIT_OF_SUFFIX, Emit, Lto, Options
+from monobloc.report import comparison, depfile, facts, store, write
+from monobloc.report.phases import Phases
 
 Report = dict[str, Any]
+Make = Callable[[Path, Lto, Progress], Report]  # an image in one LTO mode, and its report
 
 
 def build(files: list[str], output: Path | None, flags: Flags) -> int:
@@ -33,14 +37,19 @@ def build(files: list[str], output: Path | None, flags: Flags) -> int:
     inputs: list[Path] = [*(m for m, _ in work.models), *work.files]
     if any(isinstance(w, str) for w in words):
         raise Usage("options between files are for `monobloc link`")
-    o = _linker_words(work.options, work.flags, emit)
-    with console.progress() as progress:
-        of = {m: replace(mo, map=o.map, link_args=o.link_args) for m, mo in work.models}
-        libs, dirs = _libraries(work.flags)
-        made = driver.build(inputs, out, emit, of.get(first, o) if len(inputs) == 1 else o, progress,
-                            libs, dirs, of, source_flags(work.flags))
-        report = _report(made.image, emit, o, {p: i.notes for p, i in made.imported.items()})
-    console.notes(n for i in made.imported.values() for n in i.notes)
+    o = _for_report(_linker_words(work.options, work.flags, emit), work.flags)
+    notes: list[str] = []
+
+    def make(path: Path, lto: Lto, progress: Progress) -> Report:
+        own = {m: replace(mo, map=o.map, link_args=o.link_args, lto=lto, remarks=o.remarks) for m, mo in work.models}
+        whole = own[first] if inputs == [first] and first in own else replace(o, lto=lto)
+        made = driver.build(inputs, path, emit, _as_asked(whole, o), progress, *_libraries(work.flags),
+                            {m: _as_asked(mo, o) for m, mo in own.items()}, source_flags(work.flags))
+        notes[:] = [n for i in made.imported.values() for n in i.notes]
+        return _report(made.image, emit, whole, {p: i.notes for p, i in made.imported.items()})
+
+    report = _measured(make, out, o, work.flags)
+    console.notes(notes)
     _finish(report, out, inputs, work)
     return 0
 
@@ -96,10 +105,13 @@ def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags)
     emit = _link_emit(output, relocatable, flags)
     out = output or (Path("a.o") if emit == "object" else _default_output(paths[0], emit))
     _not_over_an_input(out, paths)
-    o = _linker_words(options(flags), flags, emit)
-    with console.progress() as progress:
-        image = driver.link(words, out, emit, o, progress, *_libraries(flags))
-        report = _report(image, emit, o, {})
+    o = _for_report(_linker_words(options(flags), flags, emit), flags)
+
+    def make(path: Path, lto: Lto, progress: Progress) -> Report:
+        mine = _as_asked(replace(o, lto=lto), o)
+        return _report(driver.link(words, path, emit, mine, progress, *_libraries(flags)), emit, mine, {})
+
+    report = _measured(make, out, o, flags)
     _finish(report, out, paths, Work(o, files=tuple(paths), output=out, flags=flags))
     return 0
 
@@ -151,11 +163,49 @@ def _libraries(flags: Flags) -> tuple[list[str], list[Path]]:
     return list(flags.get("lib", [])), [Path(d) for d in flags.get("libdir", [])]
 
 
+def _for_report(o: Options, flags: Flags) -> Options:
+    """A report that is written tells LLVM's decisions too."""
+    if flags.get("compare_lto") and "report" not in flags:
+        raise Usage("`--compare-lto` is a part of the report: name it with `--report`")
+    return replace(o, remarks="report" in flags)
+
+
+def _as_asked(o: Options, asked: Options) -> Options:
+    """Other LTO modes are linked for their sizes only: no map, no remarks."""
+    return o if o.lto == asked.lto else replace(o, map=None, remarks=False, dump=None)
+
+
+def _measured(make: Make, out: Path, o: Options, flags: Flags) -> Report:
+    """The image and its report, with the times of its phases, and the other modes beside it where wanted."""
+    with console.progress() as progress:
+        if "report" not in flags:
+            return make(out, o.lto, progress)
+        with Phases(progress) as phases:
+            report = make(out, o.lto, phases)
+        report["timings"] = phases.facts()
+        if flags.get("compare_lto"):
+            report["comparison"], report["timings"]["lto"] = _other_modes(make, report, out, phases)
+        return report
+
+
+def _other_modes(make: Make, report: Report, out: Path, phases: Phases) -> tuple[list[Report], Report]:
+    """Sizes in every LTO mode, and the seconds each took."""
+    seconds = {report["options"]["lto"]: report["timings"]["seconds"]}
+
+    def other(mode: str) -> Report:
+        with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, Phases(phases.tell) as mine:
+            made = make(Path(tmp) / out.name, cast(Lto, mode), mine)
+        seconds[mode] = mine.facts()["seconds"]
+        return made
+
+    return comparison.compare(report, other), seconds
+
+
 def _report(image: Image, emit: Emit, o: Options, notes: dict[str, list[str]]) -> Report:
     """Facts of an image; those of an unchanged one may be at hand."""
     cache = driver.open_cache(o)
     known = store.find(image.path, cache) if image.cached else None
-    if known is not None:
+    if known is not None and (known["llvm"] is not None or not o.remarks):
         return {**known, "image": image.path.name}
     report = facts.of_image(image, emit, o, toolchain.tool_version(), notes)
     store.keep(image.path, report, cache)

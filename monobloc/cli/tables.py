@@ -1,9 +1,7 @@
-"""A report on a terminal, and what it says about one name."""
+"""A report on a terminal."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator
 from typing import Any
 
 from monobloc.cli import console
@@ -88,53 +86,3 @@ def _memory(m: Report, limit: int | None) -> None:
     if len(rows) < len(buffers):
         console.say(f"  and {len(buffers) - len(rows)} more (`--all`)")
     console.say()
-
-
-# -- why ----------------------------------------------------------------------------------------------
-def names_like(m: Report, name: str) -> set[str]:
-    """A name, and the layers that came from the model's node of that name or make the value."""
-    out = {name}
-    for x in m["layers"]:
-        if name in x["from"] or x["name"].removeprefix("fused.") == name:
-            out.add(x["name"])
-    out |= {b["node"] for b in m["buffers"] if b["name"] == name and b["node"]}
-    for w in m["constants"]:
-        if name in (w["name"], w["symbol"]):
-            out |= set(w["nodes"])
-    return out
-
-
-def decisions_about(m: Report, name: str) -> list[Report]:
-    wanted = names_like(m, name)
-    return [d for d in m["decisions"] if d["node"] in wanted or _part_of(d["node"], name)]
-
-
-def _part_of(node: str, name: str) -> bool:
-    """Nodes that passes made of one are called after it: `conv.bias`"""
-    return node.startswith(name + ".")
-
-
-def places_of(m: Report, name: str) -> Iterator[str]:
-    wanted = names_like(m, name)
-    for x in m["layers"]:
-        if x["name"] in wanted or name in x["from"]:
-            kernel = x["kernel"] or "loops"
-            yield f"layer {x['name']}: {' + '.join(x['ops'])} as {kernel} -> {', '.join(x['types'])}"
-    for b in m["buffers"]:
-        if b["name"] == name or b["node"] in wanted:
-            yield (f"buffer {b['name']}: {b['bytes']:,} bytes at {b['offset']:,}, alive from step {b['first']} "
-                   f"to {b['last']}")
-    for w in m["constants"]:
-        if name in (w["name"], w["symbol"]):
-            yield f"weight {w['name']} ({w['symbol']}): {w['bytes']:,} bytes, read by {', '.join(w['nodes'])}"
-    if name in m.get("removed_outputs", ()):
-        yield f"output {name} was removed, with all that only it needed: no code of the application reads it"
-    if name in m["views"]:
-        yield f"{name} is a view: no code, no memory of its own"
-
-
-def similar(r: Report, name: str) -> list[str]:
-    known = {x["name"] for m in r["models"] for x in m["layers"]} | {
-        d["node"] for m in r["models"] for d in m["decisions"]}
-    near = difflib.get_close_matches(name, sorted(known), 3)
-    return [f"did you mean {' or '.join(repr(n) for n in near)}?"] if near else ["`monobloc inspect` lists the layers"]

@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered, lower
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import foreign, live, memory, stack, trace
+from monobloc.link import foreign, live, memory, remarks, stack, trace
 from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
@@ -64,6 +64,7 @@ class Image:
     modules: tuple[Module, ...] = ()
     live: Liveness = field(default_factory=Liveness)  # what the application decided
     trace: Trace | None = None  # what it consists of, and what refers to what
+    given: tuple[Module, ...] = ()  # the modules before anything was removed
 
     @property
     def removed(self) -> dict[str, list[str]]:
@@ -91,13 +92,14 @@ def link_modules(
 
     `objects` are needed for `graph_lto=False` only, which links their code as it is.
     """
-    told = Liveness()
+    told, given = Liveness(), tuple(modules)
     if emit == "exe":
         o, why = assume(o, user_inputs, libs, libdirs, lambda: sysroot.libc_for(o.target, cache, progress))
         if why:
             progress(f"virtual calls stay: {why}")
     if o.graph_lto:
         modules = merge_programs(modules, o.connect, o.name or "", Fixed.of(o))
+        given = tuple(modules)
         modules, told = live_modules(modules, user_inputs, emit, o, cache, progress, libs, libdirs)
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
@@ -106,7 +108,7 @@ def link_modules(
     k = "" if unknown else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
     if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)
-        return Image(out, cached=True, modules=tuple(modules), live=told, trace=known)
+        return Image(out, cached=True, modules=tuple(modules), live=told, trace=known, given=given)
     programs = memory.share([_program(m, o, progress) for m in modules], o) if o.graph_lto else []
     prefixes = tuple(m.prefix for m in modules)
 
@@ -124,7 +126,8 @@ def link_modules(
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
         cache.collect()  # a build that added something keeps the cache within its size
-    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), live=told, trace=traced)
+    return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), live=told, trace=traced,
+                 given=given)
 
 
 def live_modules(
@@ -179,7 +182,7 @@ def image_key(
         what="image", modules=[module_key(m) for m in modules], emit=emit, tool=toolchain.tool_version(),
         target=[o.target.name, o.target.cpu, *o.target.cflags], lto=o.lto, graph_lto=o.graph_lto,
         optimize=o.optimize, numerics=o.numerics, threads=o.threads, arenas=o.arenas,
-        debug=o.debug, profile=o.profile, libs=list(libs),
+        debug=o.debug, profile=o.profile, remarks=o.remarks, libs=list(libs),
         csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
         regions=[asdict(r) for r in o.regions or o.target.regions], large_over=o.large_over,
     )
@@ -230,6 +233,7 @@ def _link(
     if emit in ("archive", "object"):
         return _relocatable([*code, *kernels.inputs], prefixes, folder, out, emit, o,
                             memory.known(programs, sections), kernels.bounded)
+    told = o.remarks and o.lto != "none"  # what comes out of a cache makes no remarks
     job = LinkJob(
         kind="shared" if emit == "shared" else "exe",
         inputs=(*code, *user, *kernels.inputs), out=out, target=o.target, lto=o.lto,
@@ -237,8 +241,9 @@ def _link(
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
-        opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ()), *o.link_args),
-        thinlto_cache=_thinlto_cache(cache) if cache is not None and o.lto == "thin" else None,
+        opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ()),
+                              *(remarks.flags(folder) if told else ()), *o.link_args),
+        thinlto_cache=_thinlto_cache(cache) if cache is not None and o.lto == "thin" and not told else None,
         map=o.map or folder / "map",
     )
     bounds: dict[str, int] = {}
@@ -246,7 +251,7 @@ def _link(
 
     def examine(path: Path, link_map: Path | None) -> None:
         used = memory.usage(ar.map_file(path))
-        traced[0] = trace.of_file(path, trace.map_text(link_map), user)
+        traced[0] = replace(trace.of_file(path, trace.map_text(link_map), user), remarks=remarks.read(folder))
         measure = (bool(programs) or bitcode) and kernels.bounded
         bounds.update(stack.finish(path, prefixes, not o.debug, not (user or kernels.inputs), measure))
         memory.check_image(used, max(bounds.values(), default=0), memory.known(programs, sections), o)
@@ -269,14 +274,14 @@ def _relocatable(
     known: memory.Known, bounded: bool,
 ) -> tuple[Path, dict[str, int], Trace]:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
-    extra = stack.LTO_FLAGS if o.lto != "none" else ()
+    extra = (*stack.LTO_FLAGS, *(remarks.flags(folder) if o.remarks else ())) if o.lto != "none" else ()
     job = LinkJob("relocatable", tuple(code), folder / "closed.o", o.target, lto=o.lto, gc=False, opt=o.opt,
                   extra=extra, map=folder / "map")
     data = toolchain.link(job).out.read_bytes()
     data, bounds = stack.with_bounds(data, prefixes if bounded else (), lambda d: trial_link(d, folder, o))
     memory.check_image(memory.usage(data), max(bounds.values(), default=0), known, o)
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
-    traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)))
+    traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)), remarks=remarks.read(folder))
     if emit == "object":
         write_atomic(out, [closed])
         return out, bounds, traced

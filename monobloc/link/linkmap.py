@@ -40,14 +40,13 @@ def contributions(text: str) -> Iterator[Contribution]:
 def plain_file(path: str) -> str:
     """`app.o` or `libdsp.a(fir.o)`, whatever folder it lay in and whatever LTO made of it.
 
-    ThinLTO compiles `dir/app.o` into `out.lto.app.o` and `libdsp.a(fir.o at 100)` likewise.
+    ThinLTO compiles `dir/app.o` into `out.lto.app.o` and `libdsp.a(fir.o at 100)` likewise; what was
+    compiled from a source on the way goes by the source: `app.c`, not `app.c.o`.
     """
     if path.startswith("<"):
         return ""
     head, bracket, member = path.partition("(")
-    name = head.rpartition("/")[2] + bracket + member
+    name = head.rpartition("/")[2] + re.sub(r" at \d+\)(\.o)?$", ")", bracket + member)
     if name.startswith("out.lto."):
-        name = name.removeprefix("out.lto.")
-        name = re.sub(r" at \d+\)\.o$", ")", name)
-        return "" if name == "o" else name
-    return name
+        name = "" if name == "out.lto.o" else name.removeprefix("out.lto.")
+    return re.sub(r"(\.(?:c|cc|cpp|cxx|C|S|s))\.o(?=\)?$)", r"\1", name) if "." in name else name

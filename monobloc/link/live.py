@@ -21,6 +21,7 @@ from pathlib import Path
 from monobloc.cache import write_atomic
 from monobloc.codegen.names import mangle
 from monobloc.errors import LinkError, ToolchainError
+from monobloc.link.linkmap import plain_file
 from monobloc.link.objects import Module, copy_graph
 from monobloc.link.order import canonical_order
 from monobloc.object import ar, bitcode, elf, slim, toolchain
@@ -30,7 +31,7 @@ from monobloc.options import Options
 
 TABLE = "monobloc_model"
 Chain = tuple[str, ...]  # who names a symbol, who names that, ... up to a root
-_CHAIN = re.compile(r">>> referenced by: (?P<file>.+?):\((?P<symbol>.*)\)(?: \((?P<root>[^()]+)\))?$")
+_CHAIN = re.compile(r">>> referenced by: (?P<file>.+?):\((?P<symbol>.*?)\)(?: \((?P<root>[^()]+)\))?$")
 
 
 @dataclass(frozen=True)
@@ -103,16 +104,9 @@ def parse_chains(text: str) -> dict[str, Chain]:
             symbol = line[line.rfind(":(") + 2 : -1]
             out[symbol] = ()
         elif (found := _CHAIN.match(line)) and symbol in out:
-            place = " in ".join(x for x in (found["symbol"], _file_name(found["file"])) if x)
+            place = " in ".join(x for x in (found["symbol"], plain_file(found["file"])) if x)
             out[symbol] += (place + (f" ({found['root']})" if found["root"] else ""),)
     return out
-
-
-def _file_name(place: str) -> str:
-    """`dir/lib.a(x.o)` as `lib.a(x.o)`; of what LTO made, the input it was made from, if it is one."""
-    path, paren, member = place.partition("(")
-    name = re.sub(r"^out\.lto\.(?=.)", "", Path(path).name)
-    return "" if name == "o" else name + paren + re.sub(r" at \d+\)$", ")", member)
 
 
 # -- objects that are not linked ------------------------------------------------------------------------

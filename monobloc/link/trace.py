@@ -19,7 +19,8 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from monobloc.errors import MonoblocError
-from monobloc.link.linkmap import Contribution, contributions
+from monobloc.link.linkmap import Contribution, contributions, plain_file
+from monobloc.link.remarks import Remark
 from monobloc.link.stack import plain
 from monobloc.object import ar, elf
 from monobloc.object.elf import Buffer, Elf, Section, Symbol
@@ -53,14 +54,16 @@ class Trace:
 
     pieces: tuple[Piece, ...] = ()
     defined: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
 
     def packed(self) -> bytes:
-        return zlib.compress(json.dumps([[astuple(p) for p in self.pieces], self.defined]).encode(), 3)
+        rows = [astuple(p) for p in self.pieces], self.defined, [astuple(r) for r in self.remarks]
+        return zlib.compress(json.dumps(rows).encode(), 3)
 
 
 def unpacked(data: bytes) -> Trace:
-    pieces, defined = json.loads(zlib.decompress(data))
-    return Trace(tuple(_piece(*p) for p in pieces), defined)
+    pieces, defined, remarks = json.loads(zlib.decompress(data))
+    return Trace(tuple(_piece(*p) for p in pieces), defined, tuple(Remark(*r) for r in remarks))
 
 
 def _piece(section: str, nth: int, start: int, size: int, name: str, symbol: bool, file: str, also: list[str],
@@ -285,9 +288,9 @@ def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
     data = ar.map_file(path)
     if ar.is_archive(data):
         for m in ar.members(data, path):
-            yield f"{path.name}({m.name})", m.data
+            yield plain_file(f"{path.name}({m.name})"), m.data
     else:
-        yield path.name, data
+        yield plain_file(path.name), data
 
 
 def _symbols(data: Buffer) -> list[Symbol]:

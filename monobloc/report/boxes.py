@@ -21,15 +21,17 @@ Row = dict[str, Any]
 LTO_PARTS = (".monobloc", ".llvm.lto", ".llvmbc", ".llvmcmd")
 
 
-def boxes(data: Buffer, trace: Trace | None, programs: Sequence[Lowered]) -> tuple[list[Row], list[Row]]:
-    """Rows of the file, and rows of the memory that only starts to exist when it runs."""
+def boxes(
+    data: Buffer, trace: Trace | None, programs: Sequence[Lowered]
+) -> tuple[list[Row], list[Row], Teller]:
+    """Rows of the file, rows of the memory that only starts to exist when it runs, and who knows more."""
     found, known = extents(data, trace)
-    teller = _Teller(known, programs, _executable(data))
+    teller = Teller(known, programs, _executable(data))
     rows = _joined(teller.row(x) for x in found)
     zeros = _zeroed(data) if not found or found[0].section != "archive header" else set()
     memory = [teller.memory_row(k) for k, p in enumerate(known.pieces) 
               if p.section in zeros and (p.symbol or p.name)]
-    return rows, sorted(memory, key=lambda r: (-r["bytes"], r["path"]))
+    return rows, sorted(memory, key=lambda r: (-r["bytes"], r["path"])), teller
 
 
 def _executable(data: Buffer) -> set[str]:
@@ -46,7 +48,7 @@ def _zeroed(data: Buffer) -> set[str]:
             and s.name != ".relro_padding"}
 
 
-class _Teller:
+class Teller:
     """Makes rows; knows the owners of all pieces."""
 
     def __init__(self, trace: Trace, programs: Sequence[Lowered], code: set[str]) -> None:
@@ -66,8 +68,21 @@ class _Teller:
         if o is not None and o.users:
             row["users"] = list(o.users)
         if p.kept_by is not None:
-            row["kept_by"] = "entry" if p.kept_by == ENTRY else self.trace.pieces[p.kept_by].name
+            row["chain"] = self.chain(p)
         return row
+
+    def chain(self, p: Piece) -> list[str]:
+        """Who refers to it, who refers to that, and so on up to what the loader or another file reaches."""
+        out = []
+        while p.kept_by is not None and p.kept_by != ENTRY:
+            out.append(self.told(p.kept_by))
+            p = self.trace.pieces[p.kept_by]
+        return out
+
+    def told(self, k: int) -> str:
+        """A piece in a chain: layers by the names of the model."""
+        p, o = self.trace.pieces[k], self.owners[k]
+        return f"layer {o.part} of {o.group}" if o is not None and o.model and p.name.startswith("layer_") else p.name
 
     def memory_row(self, k: int) -> Row:
         p = self.trace.pieces[k]

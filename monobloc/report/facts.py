@@ -20,7 +20,7 @@ from monobloc.link.trace import Trace
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.passes import run_passes
-from monobloc.report import boxes
+from monobloc.report import boxes, changes, llvm
 
 FORMAT = 2
 
@@ -29,7 +29,8 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
     """Everything about a finished link."""
     programs, origins = programs_of(image, o)
     data = ar.map_file(image.path)
-    models = [of_program(p) for p in programs]
+    given = {m.prefix: m.graph for m in image.given or image.modules}
+    models = [{**of_program(p), **_changes(p, given, image)} for p in programs]
     return {
         "report": FORMAT,
         "monobloc": __version__,
@@ -43,12 +44,25 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
         "features": list(o.target.features),
         "options": options_facts(o),
         **of_bytes(data, image.trace, programs),
+        "llvm": llvm.remarks(image.trace, programs) if image.trace and o.remarks and o.lto != "none" else None,
         "ram": sum(m["arena"] for m in models),
         "flash": len(data),
-        "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ())),
-                    "removed_outputs": image.removed.get(m["prefix"], [])}
+        "merged": changes.merged(programs, given),
+        "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ()))}
                    for m, x in zip(models, origins, strict=True)],
     }
+
+
+def _changes(p: Lowered, given: Mapping[str, Graph], image: Image) -> dict[str, Any]:
+    """What of a model is not in the image, what was joined, and who reads its ports."""
+    prefix = p.interface.prefix
+    outputs, inputs = image.live.removed.get(prefix, []), image.live.unread.get(prefix, [])
+    told: dict[str, Any] = {"removed_outputs": outputs, "removed_inputs": inputs,
+                            "readers": {k: list(v) for k, v in image.live.readers.get(prefix, {}).items()}}
+    if prefix in given:
+        fate = changes.Fate(given[prefix], p, outputs, inputs)
+        told |= {"removed": fate.removed(), "fused": fate.fused()}
+    return told
 
 
 def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:
@@ -103,7 +117,7 @@ def options_facts(o: Options) -> dict[str, Any]:
 
 def of_bytes(data: memoryview, trace: Trace | None, programs: Sequence[Lowered]) -> dict[str, Any]:
     """Where every byte of a file goes, by owner, kind and section."""
-    rows, memory = boxes.boxes(data, trace, programs)
+    rows, memory, teller = boxes.boxes(data, trace, programs)
     named = [{"name": r["symbol"], "bytes": r["bytes"], "section": r["section"],
               **({"also": r["also"]} if "also" in r else {})} for r in (*rows, *memory) if r.get("symbol")]
     return {"sections": of_sections(data), "totals": boxes.totals(rows), "boxes": rows, "memory": memory,

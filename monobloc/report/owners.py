@@ -21,7 +21,6 @@ _C_LIBRARY = re.compile(
     r"(?:[SMgr]*crt[\w-]*\.o)|(?:lib(?:c|m|dl|rt|pthread|c_nonshared|gcc|gcc_eh|gcc_s|compiler_rt|clang_rt[\w.-]*"
     r"|stdc\+\+|supc\+\+|c\+\+|c\+\+abi|unwind|util|resolv|g|nosys|rdimon)(?:-[\d.]+)?\.(?:a|so)\b.*)")
 _COPY = re.compile(r"\.\d+$|\.(?:part|cold|constprop|isra|specialized|resume)(?:\.\d+)*$")
-_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
 
 APPLICATION, C_LIBRARY, RUNTIME, SHARED, FILE = (
     "application", "C library", "runtime", "shared by several", "the file itself")
@@ -123,14 +122,8 @@ def _of_file(file: str) -> Owner:
     if _C_LIBRARY.fullmatch(file):
         return Owner(C_LIBRARY, part=file)
     if bracket:
-        return Owner(f"library {archive}", part=source_name(member.removesuffix(")")))
-    return Owner(APPLICATION, part=source_name(file))
-
-
-def source_name(file: str) -> str:
-    """`app.c.o` is what `app.c` became"""
-    stem = file.removesuffix(".o")
-    return stem if stem.endswith(_SOURCES) else file
+        return Owner(f"library {archive}", part=member.removesuffix(")"))
+    return Owner(APPLICATION, part=file)
 
 
 def _model_of(name: str, names: Names) -> Owner | None:

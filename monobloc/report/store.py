@@ -16,7 +16,9 @@ def _key(path: Path) -> str:
 
 
 def keep(image: Path, report: dict[str, Any], cache: Cache | None) -> None:
-    if cache is not None:
+    """What is known of an image; a report with LLVM's decisions stays when one without comes."""
+    older = find(image, cache) if report.get("llvm") is None else None
+    if cache is not None and (older is None or older.get("llvm") is None):
         cache.put(_key(image), zlib.compress(json.dumps(report).encode(), 3))
 
 

@@ -33,7 +33,8 @@ def test_a_warm_build_tells_the_same(mb: Command, model: Path) -> None:
     cold = mb("build", model, "-o", "m.so", "--report", "a.json")
     warm = mb("build", model, "-o", "m.so", "--report", "b.json")
     assert cold == warm
-    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    a, b = (json.loads(Path(f"{k}.json").read_text()) for k in "ab")
+    assert a.pop("timings").keys() == b.pop("timings").keys() and a == b
 
 
 def test_two_stages_equal_one(mb: Command, model: Path) -> None:
@@ -224,7 +225,7 @@ def test_outputs_nobody_reads_are_told(mb: Command, model: Path) -> None:
     assert told.code == 0 and "outputs nobody reads are gone: y" in told.out, told
     (m,) = json.loads(Path("r.json").read_text())["models"]
     assert m["removed_outputs"] == ["y"] and [p["name"] for p in m["outputs"]] == ["best"]
-    assert "output y was removed" in mb("inspect", "r.json", "--why", "y").out
+    assert "output y of m is not in the image: no living code reads it" in mb("inspect", "r.json", "--why", "y").out
 
 
 def test_used_by(mb: Command, model: Path) -> None:

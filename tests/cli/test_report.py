@@ -108,7 +108,7 @@ def test_a_program_adds_up_and_everything_has_its_owner(
     shared = [b for b in r["boxes"] if b["kind"] == "weights" and b["path"][0] == "shared by several"]
     assert [b["bytes"] for b in shared] == [64 * 32 * 4]
     assert {u.partition(":")[0] for u in shared[0]["users"]} == {"kws", "vad"}
-    assert by["application", "app.c", "main"]["kept_by"] == "_start"
+    assert by["application", "app.c", "main"]["chain"] == ["_start"]
     used = {b["path"][2] for b in r["boxes"] if b["path"][:2] == ["library libdsp.a", "dsp.o"]}
     assert used & {"inner", "dsp_level"}
     assert not any("dsp_unused" in b["path"][2] for b in r["boxes"])
@@ -147,3 +147,85 @@ def test_two_folders_tell_the_same(tmp_path: Path, program: tuple[str, ...], mb:
     assert told[0] == told[1]
     text = json.dumps(told[0])
     assert str(tmp_path) not in text and not re.search(r"monobloc-\w{8}", text)
+
+
+# -- why ----------------------------------------------------------------------------------------------
+@pytest.fixture
+def told(program: tuple[str, ...], mb: Command) -> Report:
+    """The report of a thin link, with LLVM's remarks."""
+    assert mb("build", *program, "-o", "app", "--report", "r.json").code == 0
+    return report("r.json")
+
+
+def test_what_became_of_everything(told: Report) -> None:
+    kws, vad = told["models"]
+    gone = {(x["what"], x["name"]): x for x in kws["removed"]}
+    assert gone["output", "unread"]["reason"] == "no living code reads it"
+    assert gone["node", "head"]["reason"] == gone["weight", "head"]["reason"] == "only removed outputs need it: unread"
+    assert gone["weight", "head"]["bytes"] == 64 * 40 * 4
+    assert {"layer": "product", "ops": ["MatMul", "Add", "Relu"], "from": ["product", "bias", "act"]} in kws["fused"]
+    (merged,) = told["merged"]
+    assert merged["saved"] == 64 * 32 * 4
+    assert {(t["model"], t["name"]) for t in merged["tensors"]} == {("kws", "shared"), ("vad", "shared")}
+    assert kws["readers"]["out y"][0].startswith("main")
+    assert {"callee": "dsp_level", "into": "main (application: app.c)", "count": 1} in told["llvm"]["inlined"]
+    kept_apart = [x for x in told["llvm"]["not_inlined"] if x["callee"] == "inner"]
+    assert kept_apart and "noinline" in kept_apart[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("inner", ["library libdsp.a > dsp.o > inner", "needed by main", "by _start"]),
+        ("libdsp.a", ["library libdsp.a", "needed by inner"]),
+        ("unread", ["output unread of kws is not in the image: no living code reads it"]),
+        ("head", ["weight head, 10,240 bytes of vad is not in the image: only removed outputs need it: unread"]),
+        ("shared", ["stored once with shared of vad", "8,192 bytes saved"]),
+        ("bias", ["layer product of kws: MatMul + Add + Relu as gemm"]),
+        ("w", ["weight w.packed", "read by product", "by layer product of kws", "by kws_run", "by main"]),
+        ("y", ["output y of kws", "needed by main"]),
+        ("kws_run", ["kws > interface > kws_run", "needed by main"]),
+        ("dsp_level", ["dsp_level was inlined into main (application: app.c)"]),
+    ],
+)
+def test_why(told: Report, mb: Command, name: str, says: list[str]) -> None:
+    out = mb("inspect", "app", "--why", name).out  # kept with the image
+    assert not [s for s in says if s not in out], out
+    assert mb("inspect", "r.json", "--why", name).out == out
+
+
+def test_why_of_a_name_that_does_not_exist(told: Report, mb: Command) -> None:
+    assert "did you mean 'dsp_level'" in mb("inspect", "app", "--why", "dsp_levl").err
+    answer = mb("inspect", "app", "--why", "produkt")
+    assert answer.code == 1 and "did you mean 'product'" in answer.err
+
+
+def test_remarks_change_no_byte(program: tuple[str, ...], tmp_path: Path, mb: Command) -> None:
+    for lto in ("thin", "full"):
+        assert mb("build", *program, "-o", "with", "--lto", lto, "--report", "r.json").code == 0
+        assert mb("build", *program, "-o", "without", "--lto", lto).code == 0
+        assert (tmp_path / "with").read_bytes() == (tmp_path / "without").read_bytes()
+
+
+# -- modes and measures -------------------------------------------------------------------------------
+def test_modes_are_compared(program: tuple[str, ...], tmp_path: Path, mb: Command) -> None:
+    assert mb("build", *program, "-o", "app", "--report", "r.json", "--compare-lto").code == 0
+    r = report("r.json")
+    assert [row["lto"] for row in r["comparison"]] == ["none", "thin", "full"]
+    for row in r["comparison"]:
+        assert sum(row["owner"].values()) == sum(row["kind"].values()) == row["bytes"]
+        assert mb("build", *program, "-o", row["lto"], "--lto", row["lto"]).code == 0
+        assert (tmp_path / row["lto"]).stat().st_size == row["bytes"]
+    assert set(r["timings"]["lto"]) == {"none", "thin", "full"}
+    assert mb("build", *program, "-o", "app", "--compare-lto").code == 2
+
+
+def test_phases_are_measured(program: tuple[str, ...], mb: Command) -> None:
+    assert mb("build", *program, "-o", "app", "--report", "r.json", "--no-cache").code == 0
+    timings = report("r.json")["timings"]
+    phases = {p["phase"]: p for p in timings["phases"]}
+    assert phases.keys() >= {"reading models", "compiling sources", "finding live outputs", "optimizing models",
+                             "compiling models", "linking"}  # fmt: skip
+    assert timings["seconds"] == pytest.approx(sum(p["seconds"] for p in phases.values()), abs=0.01)
+    assert phases["linking"]["own_memory"] > 1 << 20
+    assert max(p["tools_memory"] for p in phases.values()) > 1 << 20

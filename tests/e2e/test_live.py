@@ -140,7 +140,7 @@ def test_archives_of_plain_bitcode(lto: str, program: Program) -> None:
 def test_who_reads_an_output_is_known(lto: str, program: Program) -> None:
     made = program.link("who", program.app("who.c"), lto=lto)
     first = made.image.live.readers["twoheads"]["out small"][0]
-    assert first.startswith("main in who.o")
+    assert first.startswith("main in who.c")
     assert "out big" not in made.image.live.readers["twoheads"]
 
 
