@@ -60,16 +60,27 @@ def with_libraries(found: Sequence[Item]) -> list[Item]:
 
 
 def _library(item: Item, folders: Sequence[Path]) -> Item:
+    path = _archive(item, folders)
+    return Item((str(path),), True) if path is not None and has_models(path) else item
+
+
+def _archive(item: Item, folders: Sequence[Path]) -> Path | None:
+    """The static library that `-lNAME` means, in the folders of the line."""
     name = item.value("-l")
     for folder in folders:
-        if not name:
-            break
-        if (folder / f"lib{name}.so").exists():
+        if not name or (folder / f"lib{name}.so").exists():
             break
         path = folder / (name[1:] if name.startswith(":") else f"lib{name}.a")
         if path.is_file():
-            return Item((str(path),), True) if has_models(path) else item
-    return item
+            return path
+    return None
+
+
+def _files(found: Sequence[Item]) -> list[Path]:
+    """All inputs there are, and static libraries by name."""
+    folders = [Path(v) for i in found if (v := i.value("-L"))]
+    named = (Path(i.words[0]) if i.input else _archive(i, folders) for i in found)
+    return [p for p in named if p is not None and p.is_file()]
 
 
 def direct(found: Sequence[Item]) -> bool:
@@ -184,8 +195,7 @@ def closed(found: Sequence[Item], mode: str, folder: Path, env: Mapping[str, str
     found = with_libraries(found)
     paths = among(found)
     o = options(paths, found, mode, env)
-    users = tuple(Path(i.words[0]) for i in found if i.input and Path(i.words[0]).suffix in _OBJECTS
-                  and Path(i.words[0]) not in paths and Path(i.words[0]).is_file())
+    users = tuple(p for p in _files(found) if p.suffix in _OBJECTS and p not in paths)
     shared = bool(args.flags(found) & {"-shared", "--shared", "-Bshareable"})
     made = folder / "models.o"
     out: list[Item] = []

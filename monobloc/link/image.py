@@ -237,7 +237,7 @@ def _link(
     job = LinkJob(
         kind="shared" if emit == "shared" else "exe",
         inputs=(*code, *user, *kernels.inputs), out=out, target=o.target, lto=o.lto,
-        exports=exports(programs, prefixes) if emit == "shared" else (),
+        exports=exports(programs, prefixes) if emit == "shared" and not user else (),  # else visibility says
         entry="_start" if emit == "exe" and not user else "",
         libs=tuple(libs), libdirs=tuple(libdirs),
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,

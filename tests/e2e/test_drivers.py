@@ -186,11 +186,17 @@ def test_outputs_nobody_reads_are_gone(shape: list[str], tmp_path: Path) -> None
     body = '#include "heads.h"\nint main(void) {{ heads_run(); return (int)({}); }}\n'
     (tmp_path / "one.c").write_text(body.format("heads_out_small()[0]"))
     (tmp_path / "both.c").write_text(body.format("heads_out_small()[0] + heads_out_large()[0]"))
+    (tmp_path / "call.c").write_text("int work(void);\nint main(void) { return work(); }\n")
     for name in ("one", "both"):
         tool("cc", *shape, "-O2", f"{name}.c", "heads.o", "-o", name, cwd=tmp_path)
-        run(f"./{name}", cwd=tmp_path)
-    one, both = ((tmp_path / n).stat().st_size for n in ("one", "both"))
-    assert both - one >= w.nbytes, (one, both)
+        tool("cc", "-O2", "-Dmain=work", "-c", f"{name}.c", cwd=tmp_path)
+        tool("ar", "rcs", f"lib{name}.a", f"{name}.o", cwd=tmp_path)
+        tool("cc", *shape, "-O2", "call.c", "-L.", f"-l{name}", "heads.o", "-o", f"{name}.lib", cwd=tmp_path)
+        for made in (name, f"{name}.lib"):
+            run(f"./{made}", cwd=tmp_path)
+    for suffix in ("", ".lib"):
+        one, both = ((tmp_path / f"{n}{suffix}").stat().st_size for n in ("one", "both"))
+        assert both - one >= w.nbytes, (one, both)
 
 
 def test_a_shared_library_keeps_its_interface(digits: Path) -> None:

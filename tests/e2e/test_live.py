@@ -188,6 +188,22 @@ def test_a_shared_library_lists_what_it_kept(program: Program) -> None:
     np.testing.assert_allclose(m(np.arange(64, dtype=np.float32).reshape(1, 64) / 64).ravel(), program.want, atol=1e-4)
 
 
+def test_functions_beside_the_models_of_a_shared_library(program: Program) -> None:
+    """The user's own are exported as in any shared library, and the models are still for loaders to find."""
+    import ctypes
+
+    from monobloc.loader import CompiledModel
+
+    text = heads.READER + "__attribute__((visibility(\"hidden\"))) int own(void) { return 7; }\n"
+    out = program.folder / "with.so"
+    build_image([program.folder / "twoheads.o", program.app("with.c", text)], out, "shared", program.o)
+    library, m = ctypes.CDLL(str(out)), CompiledModel(out)
+    library.first.restype = ctypes.c_float
+    assert library.first() == 0 and [p.name for p in m.outputs] == ["small", "big"]
+    names = {s.name for s in elf.linked_symbols(out.read_bytes()) if s.defined}
+    assert "own" not in names and not any(n.startswith(("mb_", "layer_")) for n in names)
+
+
 def test_an_object_for_another_machine_is_refused(program: Program) -> None:
     app = program.app("arm.c", heads.READER)
     with pytest.raises(LinkError, match=r"arm\.o is for arm with 32 bits, this link is for x86_64-linux"):

@@ -16,7 +16,7 @@ from monobloc.errors import LinkError
 from monobloc.link import live
 from monobloc.link.image import Image
 from monobloc.object import elf, slim, toolchain
-from monobloc.options import Options
+from monobloc.options import Emit, Options
 
 GONE = {"twoheads": ["big"]}
 LTO = ("-O2", "-flto", "-ffunction-sections")
@@ -118,6 +118,15 @@ def test_a_slim_object_is_refused_for_linking(tool: str, folder: Path, o: Option
     with pytest.raises(LinkError, match=r"app\.o is a slim LTO object of GCC") as e:
         link([folder / "twoheads.o", app], tmp_path / "x", "exe", o)
     assert "-ffat-lto-objects" in str(e.value) and "--used-by" in str(e.value)
+
+
+@pytest.mark.parametrize("emit", ["object", "archive"])
+def test_code_that_a_closed_object_would_lose_is_refused(emit: Emit, folder: Path, o: Options, tmp_path: Path) -> None:
+    app = _object("fat", folder / "app.c", tmp_path / "app.o", o)
+    library = toolchain.archive([app], tmp_path / "libapp.a")
+    with pytest.raises(LinkError, match="is made of models alone") as e:
+        link([folder / "twoheads.o", app, library], tmp_path / "x.out", emit, o)
+    assert all(x in str(e.value) for x in ("app.o", "--used-by")) and not (tmp_path / "x.out").exists()
 
 
 # -- what cannot be read is never "nobody uses it" -----------------------------------------------------------
