@@ -162,6 +162,10 @@ def _thinlto_cache(env: Mapping[str, str]) -> Path | None:
 
 
 def run_lld(words: Sequence[str], env: Mapping[str, str], verbose: bool = False) -> int:
+    from monobloc.object import toolchain
+
+    if any(w.startswith("--lto=") for w in words):
+        words = [*words, *toolchain.keep_wrapped(words)]
     if verbose:
         print(f" ld.lld {shlex.join(words)}", file=sys.stderr, flush=True)
     return tools.call([*tools.lld(), *words], env)

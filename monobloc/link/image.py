@@ -104,7 +104,7 @@ def link_modules(
     check_prefixes(modules)
     if not o.graph_lto:  # the code in the objects has decided that already
         o = replace(o, threads=max([o.threads, *(int(x.summary.get("threads", 1)) for x in objects)]))
-    unknown = cache is None or user_inputs or o.dump or o.link_args or o.kernels
+    unknown = cache is None or user_inputs or libs or o.dump or o.link_args or o.kernels
     k = "" if unknown else image_key(modules, emit, o, libs, () if o.graph_lto else objects)
     if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)

@@ -124,7 +124,7 @@ class _Search:
 
     def _wrapped(self, s: Symbols) -> Symbols:
         """`--wrap=f`: who needs `f` gets `__wrap_f`, and `__real_f` is `f`."""
-        wrapped = set(_values([*self.o.link_args], "--wrap"))
+        wrapped = {n for flag in ("--wrap", "-wrap") for n in _values(self.o.link_args, flag)}
         if not wrapped & {n.removeprefix("__real_") for n in s.needed}:
             return s
         needed = {f"__wrap_{n}" if n in wrapped else n.removeprefix("__real_") if n[7:] in wrapped else n

@@ -495,6 +495,7 @@ def link_command(
         *((f"--version-script={version_script}",) if version_script else ()),
         *((f"-Map={job.map}",) if job.map else ()),
         *job.extra,
+        *(keep_wrapped(job.extra) if job.lto != "none" else ()),
         *("-o", str(out)),
         *(map(str, libc.start) if libc else ()),
         *map(str, job.inputs),
@@ -504,9 +505,20 @@ def link_command(
     ]
 
 
+# Sections that code finds by `__start_NAME` stay, as with GNU ld.
+_KEEP_FOUND = ("-z", "nostart-stop-gc")
+
+
+def keep_wrapped(words: Sequence[str]) -> list[str]:
+    """`--wrap=f` under LTO: calls of `f` that code generation makes up come when `__wrap_f` was dropped already."""
+    names = [w.partition("=")[2] for w in words if w.startswith(("--wrap=", "-wrap="))]
+    names += [after for w, after in zip(words, words[1:], strict=False) if w in ("--wrap", "-wrap")]
+    return [f"--undefined=__wrap_{n}" for n in names]
+
+
 def _kind_flags(job: LinkJob) -> list[str]:
     entry = [f"--entry={job.entry}"] if job.entry else []
-    gc = ["--gc-sections"] if job.gc else []
+    gc = ["--gc-sections", *_KEEP_FOUND] if job.gc else []
     if job.kind == "relocatable":
         return ["-r", *entry, *gc]
     icf = job.icf or ("safe" if job.libc else "all")
