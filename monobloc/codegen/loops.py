@@ -133,6 +133,7 @@ class _Nest:
         self.store = storage.address(at)
         self.names: dict[Expr, str] = {}
         self.reductions = [x for x in walk(e) if isinstance(x, Reduce)]
+        self.indices = _unguarded_indices(e)
         self.order = self._order()
         self._collapse()
         self.inner = self.order[-1] if self.order else None
@@ -160,6 +161,7 @@ class _Nest:
             self.store = _with_merged(self.store, a, b, v)
             self.order[k : k + 2] = [v]
             self.reductions = [x for x in walk(self.e) if isinstance(x, Reduce)]
+            self.indices = _unguarded_indices(self.e)
             k = max(k - 1, 0)
 
     def _mergeable(self, a: Var, b: Var) -> bool:
@@ -238,8 +240,14 @@ class _Nest:
         return v.name
 
     def _hoist(self, known: frozenset[Expr]) -> None:
-        """Compute reductions as soon as all indices they depend on are known."""
+        """Compute reductions, and indices that are data, as soon as all indices they depend on are known."""
         loops = frozenset(self.order)
+        for x in self.indices if len(known) < len(loops) else ():
+            if x not in self.names and free_vars(x) <= known and not any(isinstance(y, Reduce) for y in walk(x)):
+                value = self.text(x)
+                name = self.w.name("at")
+                self.w.line(f"const long {name} = {value};")
+                self.names[x] = name
         for r in self.reductions:
             if r not in self.names and r not in self.blocked and (free_vars(r) & loops) <= known and not (
                 free_vars(r) - loops
@@ -410,6 +418,23 @@ class _Nest:
         assert isinstance(e, Op)
         args = [self._text(a, counts) for a in e.args]
         return spell(e.fn, args, [a.dtype for a in e.args], e.dtype)
+
+
+def _unguarded_indices(e: Expr) -> list[Op]:
+    """Indices that are data and are read whatever a condition says: they may be checked before a loop."""
+    out: dict[Op, None] = {}
+    stack, seen = [e], set()
+    while stack:
+        x = stack.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if isinstance(x, Op) and x.fn.startswith("index"):
+            out[x] = None
+        guarded = isinstance(x, Reduce) and x.guard is not None
+        kids = () if guarded else children(x)
+        stack.extend(reversed(kids[:1] if isinstance(x, Op) and x.fn == "select" else kids))
+    return list(out)
 
 
 def _c_value(d: DType) -> str:

@@ -21,7 +21,8 @@ class Const:
     """A constant's data, by content: its hash is its name everywhere (object, symbol, cache).
 
     `source` remembers that these data are a permutation of another constant's axes, so that an object
-    can store one of the two and name the other.
+    can store one of the two and name the other. `panels` remembers that they are a matrix [k, n] packed for
+    vectors of `vl` in panels of `nv` of them, so that others who want the matrix can read it here.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class Const:
         key: str | None = None,
         load: Callable[[], np.ndarray] | None = None,
         source: tuple[Const, tuple[int, ...]] | None = None,
+        panels: tuple[Const, tuple[int, int, int, int]] | None = None,  # the matrix; k, n, nv, vl
     ) -> None:
         assert array is not None or (key is not None and load is not None)
-        self._array, self._key, self._load, self.source = array, key, load, source
+        self._array, self._key, self._load, self.source, self.panels = array, key, load, source, panels
 
     @property
     def array(self) -> np.ndarray:

@@ -35,6 +35,21 @@ def pack_gemm_b(b: F32, nv: int, vl: int) -> F32:
     return np.ascontiguousarray(np.concatenate([empty, *parts], axis=-1), dtype=np.float32)
 
 
+def unpack_gemm_b(packed: F32, k: int, n: int, nv: int, vl: int) -> F32:
+    """The matrix [K, N] again."""
+    at = [packed_index(0, j, k, n, nv, vl) for j in range(n)]
+    first, step = (np.array(x, np.int64) for x in zip(*at, strict=True)) if at else (np.zeros(0, np.int64),) * 2
+    return np.asarray(packed[first + np.arange(k)[:, None] * step])
+
+
+def packed_index(i: int, j: int, k: int, n: int, nv: int, vl: int) -> tuple[int, int]:
+    """Where element (i, j) of a packed [K, N] lies, and how far it is to the next row."""
+    whole, nr = n // vl * vl, nv * vl
+    column = j if j < whole or n < vl else j + whole + vl - n
+    width = min(nr, -(-n // vl) * vl - column // nr * nr)
+    return column // nr * nr * k + i * width + column % nr, width
+
+
 def pack_conv_w(w: F32, groups: int, nv: int, vl: int) -> F32:
     """ONNX [OC][IC/g][KH][KW] -> [g][OC/g panels][KH][KW][IC/g][NR]."""
     oc, ic, kh, kw = w.shape

@@ -117,7 +117,7 @@ def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
     for v in native.unit.weights.values():
         assert v.const is not None
         stored[v.const.key] = v.const
-        if v.const.source is not None and v.const.source[0].key in logical and v.const.key not in logical:
+        if v.const.source is not None and v.const.source[0].key in logical:
             permuted[v.const.source[0].key] = (v.const, v.const.source[1])
     out = copy_graph(g)
     for v in out.constants():

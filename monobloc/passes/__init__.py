@@ -62,6 +62,7 @@ def pipeline() -> list[Pass]:
         patterns,
         ranges,
         select,
+        share,
     )
 
     return [
@@ -82,6 +83,7 @@ def pipeline() -> list[Pass]:
         layout.LayoutPass(),  # who wants channels last; the fewest conversions
         dce.Dce(),
         select.Select(),  # a kernel, its tiles and packed weights for every contraction
+        share.Share(),  # lookups read what products have stored already: tied embeddings
         # -- below this line nothing changes but order and places: see place.py
     ]
 

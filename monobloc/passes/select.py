@@ -60,7 +60,7 @@ def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple
     if constant:
         nv = chosen["nv"]
         pack(g, c, f"gemm.{nv}.{t.f32_lanes}", packed,
-             lambda w: packing.pack_gemm_b(w.reshape(k, n), nv, t.f32_lanes))
+             lambda w: packing.pack_gemm_b(w.reshape(k, n), nv, t.f32_lanes), panels=(k, n, nv, t.f32_lanes))
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
@@ -152,10 +152,12 @@ def set_kernel(node: Node, kernel: str, chosen: dict[str, int], scratch: int) ->
 def pack(
     g: Graph, c: Contraction, how: str, packed: dict[tuple[str, str], Value],
     f: Callable[[np.ndarray], np.ndarray], permutes: bool = False,
+    panels: tuple[int, int, int, int] | None = None,
 ) -> None:
     """Replace the weights by a packed constant; equal weights packed alike are one constant.
 
     `permutes`: the packing is [OC, IC, spatial...] -> [spatial..., IC, OC] and nothing else.
+    `panels`: it is that of a matrix: k, n, and the width of a panel.
     """
     assert c.w.const is not None
     key = (c.w.const.key, how)
@@ -164,6 +166,7 @@ def pack(
         t = TensorType(DType.F32, data.shape)
         order = (*range(2, c.w.type.rank), 1, 0)
         source = (c.w.const, order) if permutes else None
-        packed[key] = g.const_value(f"{c.w.name}.packed", t, Const(data, source=source))
+        matrix = None if panels is None else (c.w.const, panels)
+        packed[key] = g.const_value(f"{c.w.name}.packed", t, Const(data, source=source, panels=matrix))
     i = c.node.inputs.index(c.w)
     g.set_input(c.node, i, packed[key])

@@ -57,6 +57,12 @@ def test_an_index_from_argmax_is_not_checked(reader: dict, tmp_path: Path) -> No
     answers(both, alone, x.argmax(1), x=x)
 
 
+def test_an_index_is_checked_once_per_row(reader: dict, tmp_path: Path) -> None:
+    lines = build(reader, tmp_path, OPTIONS).c.splitlines()
+    check = next(k for k, line in enumerate(lines) if "mb_index(" in line)
+    assert lines[check].strip().startswith("const long") and "for (" in "".join(lines[check + 1 : check + 3])
+
+
 def test_indices_that_may_be_negative_are_only_wrapped(reader: dict, tmp_path: Path) -> None:
     a = model([node("Clip", ["x", "lo", "hi"], ["i"])], [("x", "i64", [3])], [("i", "i64", [3])],
               lo=np.int64(-8), hi=np.int64(7))
