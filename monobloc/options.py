@@ -35,6 +35,7 @@ class Options:
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
     start_from: tuple[str, ...] = ()  # tensors that become inputs: what made them is gone
+    persist: tuple[tuple[str, str], ...] = ()  # (input that is state, output of its next value)
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)
     used_by: tuple[Path, ...] = ()  # objects that are not linked here, whose references keep outputs alive
     split_at: tuple[str, ...] = ()  # stage 1: tensors to cut a model at

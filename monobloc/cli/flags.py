@@ -68,6 +68,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     PROGRAM: {
         "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another model"),
+        "persist": _many("--persist", metavar="H=H_OUT", group=LINK, help="state: an input is what an output was"),
         "used_by": _many("--used-by", metavar="FILE", group=LINK, help="keep only outputs that this object reads"),
         "name": _flag(str, "--name", metavar="NAME", group=LINK, help="prefix of the connected models' C names"),
     },

@@ -38,6 +38,7 @@ from monobloc.driver import SourceFlags, operators, read_kernels, user_cache
 from monobloc.errors import ModelError, MonoblocError
 from monobloc.kernels.foreign import rows_of
 from monobloc.link.connect import parse_connections
+from monobloc.link.persist import parse_persist
 from monobloc.options import Options, parse_bind, parse_dims, parse_shapes, parse_size
 from monobloc.targets import FLASH_HOLDS, RAM_HOLDS, REGION_NAME, Region, resolve
 
@@ -250,6 +251,7 @@ def options(flags: Flags) -> Options:
         "shapes": _usage(parse_shapes, flags.get("shape", ())),
         "dims": _usage(parse_dims, flags.get("dim", ())),
         "bind": parse_bind(flags.get("bind", ())),
+        "persist": tuple(_usage(parse_persist, flags.get("persist", ()))),
         "connect": tuple(_usage(parse_connections, flags.get("connect", ()))),
         "split_at": tuple(flags.get("split_at", ())),
         "partitions": flags.get("partitions", 1),

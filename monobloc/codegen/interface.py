@@ -50,6 +50,7 @@ class Interface:
     title: str  # the model's own name
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    states: tuple[tuple[Port, Port], ...]  # an input and the output that becomes it, neither visible
     arena: int
     weights_bytes: int
     stack_bound: int
@@ -188,6 +189,11 @@ def own_place(i: Interface, port: Port) -> str:
     return f"{own_bank(i, b)} + {b.skew + port.offset - b.start}"
 
 
+def _in_mem(i: Interface, port: Port) -> str:
+    """Where a port lies in the memory that a run was given."""
+    return f"mem[{port.bank}] + {port.offset - i.banks[port.bank].start}"
+
+
 def _accessors(i: Interface, kind: str, port: Port) -> list[str]:
     type_ = f"const {port.c}" if kind == "out" else port.c
     name = f"{i.prefix}_{kind}_{mangle(port.name)}"
@@ -212,6 +218,7 @@ def _runs(i: Interface) -> list[str]:
     stop = "mb_stop()" if i.threads > 1 else "(void)0"
     out += [
         "  mb_fp_leave(fp);",
+        *(f"  if (!e) __builtin_memcpy({_in_mem(i, x)}, {_in_mem(i, y)}, {x.bytes}u);" for x, y in i.states),
         "  return e;",
         "}",
         f"MB_EXPORT int {p}_run_at(void *ram) {{",
@@ -225,8 +232,13 @@ def _runs(i: Interface) -> list[str]:
         f"  __atomic_store_n(&{busy_flag(i)}, 0, __ATOMIC_RELEASE);",
         "  return e;",
         "}",
-        f"MB_EXPORT void {p}_reset_at(void *ram) {{ (void)ram; }}",
-        f"MB_EXPORT void {p}_reset(void) {{ {p}_reset_at(mem_io); }}",
+        f"MB_EXPORT void {p}_reset_at(void *ram) {{",
+        "  (void)ram;",
+        *(f"  __builtin_memset((char *)ram + {x.offset}, 0, {x.bytes}u);" for x, _ in i.states),
+        "}",
+        f"MB_EXPORT void {p}_reset(void) {{",
+        *(f"  __builtin_memset({own_place(i, x)}, 0, {x.bytes}u);" for x, _ in i.states),
+        "}",
         f"MB_EXPORT void {p}_set_threads(int n) {{ {threads}; }}",
         f"MB_EXPORT void {p}_stop(void) {{ {stop}; }}",
         f"MB_EXPORT const char *{p}_strerror(int status) {{ return mb_strerror(status); }}",

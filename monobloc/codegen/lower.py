@@ -65,11 +65,13 @@ def lower(
     scratch = scratch_bytes(g, ctx.target, ctx.threads)
     p = place(g, ctx, scratch)
     unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads, profile, by_content=ctx.stage == "object").write()
+    kept = {v.state: dict(g.outputs)[v.state] for v in g.inputs if v.state}
     interface = Interface(
         prefix=prefix,
         title=title,
-        inputs=tuple(_port(v.origin or v.name, v, p) for v in g.inputs),
-        outputs=tuple(_port(name, v, p) for name, v in g.outputs),
+        inputs=tuple(_port(v.origin or v.name, v, p) for v in g.inputs if not v.state),
+        outputs=tuple(_port(name, v, p) for name, v in g.outputs if name not in kept),
+        states=tuple((_port(v.origin or v.name, v, p), _port(v.state, kept[v.state], p)) for v in g.inputs if v.state),
         arena=p.arena,
         weights_bytes=sum(v.type.bytes for v in unit.weights.values()),
         stack_bound=0,

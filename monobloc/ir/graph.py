@@ -66,6 +66,7 @@ class Value:
     producer: Node | None = None
     const: Const | None = None
     origin: str = ""
+    state: str = ""  # of an input that is state: the output whose value it has in the next run
     users: list[Node] = field(default_factory=list, repr=False)
 
     @property

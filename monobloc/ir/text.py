@@ -2,6 +2,7 @@
 
     graph "mnist" {
       in %x : f32[1,1,28,28]
+      in %h : f32[1,64] as "state" state "state_out"
       const %w : f32[8,1,5,5] = @0123456789abcdef0123456789abcdef
       const %k : i64[2] = [1, -1]
       %y : f32[1,8,28,28] = Conv(%x, %w, _) {group=1, pads=[2, 2, 2, 2]} "conv1" from("Conv_0")
@@ -35,7 +36,7 @@ def print_graph(g: Graph, indent: str = "") -> str:
     """The text of a graph; the same graph always gives the same text."""
     pad = indent + "  "
     lines = [f"{indent}graph {_quote(g.name)} {{"]
-    lines += [f"{pad}in {_name(v)} : {v.type}{_origin(v)}" for v in g.inputs]
+    lines += [f"{pad}in {_name(v)} : {v.type}{_origin(v)}{_state(v)}" for v in g.inputs]
     lines += [f"{pad}const {_name(v)} : {v.type} = {_const(v)}" for v in g.constants()]
     lines += [_node(n, pad) for n in g.nodes]
     lines += [f"{pad}out {_quote(n)} = {_name(v)}" for n, v in g.outputs]
@@ -54,6 +55,10 @@ def _name(v: Value | None) -> str:
 
 def _origin(v: Value) -> str:
     return "" if v.origin in ("", v.name) else f" as {_quote(v.origin)}"
+
+
+def _state(v: Value) -> str:
+    return f" state {_quote(v.state)}" if v.state else ""
 
 
 def is_inline(v: Value) -> bool:
@@ -201,7 +206,9 @@ class _Parser:
         return env[name]
 
     def _in(self, g: Graph, env: dict[str, Value]) -> None:
-        g.inputs.append(self._define(g, env))
+        v = self._define(g, env)
+        v.state = self.string() if self.maybe("state") else ""
+        g.inputs.append(v)
 
     def _const(self, g: Graph, env: dict[str, Value]) -> None:
         v = self._define(g, env)

@@ -28,17 +28,19 @@ class Fixed:
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     start_from: tuple[str, ...] = ()
     keep_outputs: tuple[str, ...] = ()
+    persist: tuple[tuple[str, str], ...] = ()  # inputs that are state, and the outputs they come from
 
     def __bool__(self) -> bool:
         return bool(self.bind or self.start_from or self.keep_outputs)
 
     @property
     def flags(self) -> tuple[tuple[str, object], ...]:
-        return (("bind", self.bind), ("from", self.start_from), ("keep-output", self.keep_outputs))
+        return (("bind", self.bind), ("from", self.start_from), ("keep-output", self.keep_outputs),
+                ("persist", self.persist))
 
     @staticmethod
     def of(o: Options) -> Fixed:
-        return Fixed(o.bind, o.start_from, o.keep_outputs)
+        return Fixed(o.bind, o.start_from, o.keep_outputs, o.persist)
 
 
 # -- at the import: one model's share -----------------------------------------------------------------

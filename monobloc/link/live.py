@@ -21,6 +21,7 @@ from pathlib import Path
 from monobloc.cache import write_atomic
 from monobloc.codegen.names import mangle
 from monobloc.errors import LinkError, ToolchainError
+from monobloc.ir.graph import Graph
 from monobloc.link.linkmap import plain_file
 from monobloc.link.objects import Module, copy_graph
 from monobloc.link.order import canonical_order
@@ -187,6 +188,7 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
         ports = _ports(m)
         told.readers[m.prefix] = {port: next(names[s] for s in accessors if s in names)
                                   for port, accessors in ports.items() if any(s in names for s in accessors)}
+        _refuse_state(m, told.readers[m.prefix])
         if any(s in names for s in tables(m)):
             kept.append(m)
             continue
@@ -198,6 +200,19 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
     return kept, told
 
 
+def _refuse_state(m: Module, readers: Mapping[str, Chain]) -> None:
+    """What is state has no accessors."""
+    ports = {f"in {v.origin or v.name}": v for v in m.graph.inputs if v.state}
+    ports |= {f"out {v.state}": v for v in ports.values()}
+    for port, v in ports.items():
+        if port in readers:
+            name = f"{m.prefix}_{port.partition(' ')[0]}_{mangle(port.partition(' ')[2])}"
+            kept = v.origin or v.name
+            raise LinkError(f"the application uses `{name}`, and `--persist` made `{kept}` the program's own",
+                            notes=[f"named by {' <- '.join(readers[port])}"],
+                            hints=["drop the use, or the flag"])
+
+
 def _ports(m: Module) -> dict[str, tuple[str, ...]]:
     """Each port's key, `in NAME` or `out NAME`, with its accessors."""
     out = {f"in {n}": input_accessors(m, n) for n in (v.origin or v.name for v in m.graph.inputs)}
@@ -205,13 +220,31 @@ def _ports(m: Module) -> dict[str, tuple[str, ...]]:
 
 
 def _without_outputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:
-    dead = [name for name, _ in m.graph.outputs if f"out {name}" not in readers]
+    read = {name for name, _ in m.graph.outputs if f"out {name}" in readers}
+    read |= states_of(m.graph, read)
+    dead = [name for name, _ in m.graph.outputs if name not in read]
     if not dead:
         return m, []
     g = copy_graph(m.graph)
     g.outputs = [(name, v) for name, v in g.outputs if name not in dead]
+    g.inputs = [v for v in g.inputs if v.state not in dead]
     canonical_order(g)  # as if the model never had the others
     return replace(m, graph=g), dead
+
+
+def states_of(g: Graph, read: set[str]) -> set[str]:
+    """Outputs that become state which these outputs need, in this run or in a later one."""
+    outputs = dict(g.outputs)
+    needed: set[str] = set()
+    while True:
+        values = {outputs[n] for n in read | needed}
+        for n in reversed(g.nodes):
+            if any(v in values for v in n.outputs):
+                values.update(n.used)
+        more = {v.state for v in g.inputs if v.state and v in values} - needed
+        if not more:
+            return needed
+        needed |= more
 
 
 def _without_inputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:

@@ -16,6 +16,7 @@ from monobloc.link.clone import clone
 from monobloc.link.connect import connect_models
 from monobloc.link.objects import Module, PartInfo
 from monobloc.link.order import canonical_order
+from monobloc.link.persist import hold_state
 
 
 def programs(
@@ -30,6 +31,7 @@ def programs(
         check_prefixes(merged)
     for m in merged:
         canonical_order(m.graph)
+    hold_state(merged, fixed.persist)
     return sorted(merged, key=lambda m: m.prefix)  # the order of the command line never changes an image
 
 

@@ -1,0 +1,88 @@
+"""`--persist`: state that the program keeps itself.
+
+A streaming model has an input that is to hold what an output gave in the run before. Persisted, both leave
+the interface: the value stays in the arena, `reset` makes it zero, and nobody copies it in and out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from monobloc.errors import Diagnostics, LinkError
+from monobloc.ir.graph import Value
+from monobloc.link.objects import Module
+
+Pair = tuple[str, str]  # input, and the output it takes its next value from; "": the one that fits
+
+
+def parse_persist(texts: Sequence[str]) -> list[Pair]:
+    """`h=h_out` or `h`"""
+    out = []
+    for text in texts:
+        name, eq, source = text.partition("=")
+        if not name or (eq and not source):
+            raise LinkError(f"`--persist {text}` names no state",
+                            hints=["write `--persist INPUT=OUTPUT`, or `--persist INPUT` where one output fits"])
+        out.append((name, source))
+    return out
+
+
+def hold_state(modules: Sequence[Module], pairs: Sequence[Pair]) -> None:
+    """Mark the inputs that are state; everything that is wrong is told at once."""
+    problems = Diagnostics()
+    taken: dict[tuple[str, str], str] = {}
+    for name, source in pairs:
+        flag = f"--persist {name}={source}" if source else f"--persist {name}"
+        found = _input(modules, name, flag, problems)
+        if found is None:
+            continue
+        m, v = found
+        out = _output(m, v, source.removeprefix(f"{m.title}."), flag, problems)
+        if out is None:
+            continue
+        if (m.prefix, out) in taken:
+            problems.report(LinkError(f"`{flag}`: `{out}` is the state of `{taken[m.prefix, out]}` already"))
+        taken[m.prefix, out] = v.origin or v.name
+        v.state = out
+    problems.checkpoint()
+
+
+def _input(
+    modules: Sequence[Module], name: str, flag: str, problems: Diagnostics
+) -> tuple[Module, Value] | None:
+    known = [(m, v, v.origin or v.name) for m in modules for v in m.graph.inputs]
+    found = [(m, v) for m, v, own in known if name in (own, f"{m.title}.{own}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        which = " or ".join(f"`{m.title}.{v.origin or v.name}`" for m, v in found)
+        problems.report(LinkError(f"`{flag}`: several models have this input", hints=[f"say which: {which}"]))
+        return None
+    near = difflib.get_close_matches(name, [own for *_, own in known], 1)
+    problems.report(LinkError(
+        f"`{flag}`: no model has this input",
+        notes=[f"inputs: {', '.join(f'{m.title}.{own}' for m, _, own in known) or 'none'}"],
+        hints=[f"did you mean `{near[0]}`?"] if near else [],
+    ))
+    return None
+
+
+def _output(m: Module, v: Value, source: str, flag: str, problems: Diagnostics) -> str | None:
+    """The output's name, if there is one of the input's type."""
+    outputs = dict(m.graph.outputs)
+    told = [f"the input is {v.type}", f"outputs: {', '.join(f'{n} {x.type}' for n, x in outputs.items())}"]
+    fits = [n for n, x in outputs.items() if (x.dtype, x.shape) == (v.dtype, v.shape)]
+    if source and source in fits:
+        return source
+    if not source and len(fits) == 1:
+        return fits[0]
+    if source and source in outputs:
+        problems.report(LinkError(f"`{flag}`: `{source}` is {outputs[source].type}", notes=told))
+    elif source:
+        problems.report(LinkError(f"`{flag}`: {m.title} has no output `{source}`", notes=told))
+    else:
+        what = "no output is of its type" if not fits else f"{' and '.join(f'`{n}`' for n in fits)} are of its type"
+        hints = [f"say which: `--persist {v.origin or v.name}={fits[0]}`"] if fits else []
+        problems.report(LinkError(f"`{flag}`: {what}", notes=told, hints=hints))
+    return None
