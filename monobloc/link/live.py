@@ -142,6 +142,9 @@ def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
 def undefined(data: Buffer, scratch: Path, o: Options) -> set[str]:
     """Symbols one file needs: native, fat or bitcode, GCC's slim form, or a shared library."""
     if bitcode.is_bitcode(data):
+        told = bitcode.read(data, "bitcode")
+        if told.listed:  # of any LLVM, for any machine
+            return set(told.needed)
         data = compiled(data, scratch, o)
     if not elf.is_elf(data):
         raise LinkError("`--used-by` takes objects, bitcode and archives of them",

@@ -21,6 +21,8 @@ SECTIONS = (".llvm.lto", ".llvmbc")
 _IDENTIFICATION, _MODULE, _SUMMARY, _STRTAB, _SYMTAB = 13, 8, 20, 23, 25
 _FLAGS, _UNIFIED = 20, 0x200  # record of a summary, and its bit
 _UNDEFINED, _GLOBAL = 1 << 3, 1 << 10  # of a symbol
+_HEADER = struct.Struct("<I24xII")  # of the symbol table: version, producer, modules, comdats; where symbols are
+_TABLE_VERSION = 3  # of LLVM 22; another may mean another layout
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Bitcode:
     thin: bool  # holds a ThinLTO summary
     unified: bool  # may be linked in either mode
     defined: frozenset[str]
+    needed: frozenset[str] = frozenset()
+    listed: bool = False  # every module has a symbol table, inline assembly's symbols included
 
     @property
     def major(self) -> int | None:
@@ -66,6 +70,8 @@ def _read(view: memoryview) -> Bitcode:
     producer, flags, modules, thin = "", 0, 0, False
     symtab, strtab = b"", b""
     defined: set[str] = set()
+    needed: set[str] = set()
+    tables = 0
     for block in _top_level(view):
         if block.id == _IDENTIFICATION:
             producer = "".join(chr(c) for code, values, _ in block.records() if code == 1 for c in values)
@@ -79,22 +85,23 @@ def _read(view: memoryview) -> Bitcode:
             blob = next((b for code, _, b in block.records() if code == 1), b"")
             symtab, strtab = (blob, strtab) if block.id == _SYMTAB else (symtab, blob)
             if block.id == _STRTAB:
-                defined |= _defined(symtab, strtab)
+                for undefined, name in _symbols(symtab, strtab):
+                    (needed if undefined else defined).add(name)
+                tables += len(symtab) >= _HEADER.size and _HEADER.unpack_from(symtab)[0] == _TABLE_VERSION
                 symtab = b""
-    return Bitcode(producer, modules, thin, bool(flags & _UNIFIED), frozenset(defined))
+    return Bitcode(producer, modules, thin, bool(flags & _UNIFIED), frozenset(defined), frozenset(needed),
+                   0 < modules == tables)
 
 
-def _defined(symtab: bytes, strtab: bytes) -> set[str]:
-    """Names of the global symbols it defines. The table follows `llvm/Object/IRSymtab.h`."""
-    if len(symtab) < 36:
-        return set()
-    at, count = struct.unpack_from("<28xII", symtab)  # version, producer, modules, comdats, symbols
-    out = set()
+def _symbols(symtab: bytes, strtab: bytes) -> Iterator[tuple[bool, str]]:
+    """Global symbols, and whether they are undefined. The table follows `llvm/Object/IRSymtab.h`."""
+    if len(symtab) < _HEADER.size:
+        return
+    _, at, count = _HEADER.unpack_from(symtab)
     for k in range(count):
         start, size, _, _, _, flags = struct.unpack_from("<6I", symtab, at + 24 * k)
-        if flags & _GLOBAL and not flags & _UNDEFINED:
-            out.add(strtab[start : start + size].decode("utf-8", "replace"))
-    return out
+        if flags & _GLOBAL:
+            yield bool(flags & _UNDEFINED), strtab[start : start + size].decode("utf-8", "replace")
 
 
 # -- the bit stream -----------------------------------------------------------------------------------

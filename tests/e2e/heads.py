@@ -83,10 +83,10 @@ def made_by(tool: str, source: Path, out: Path, *flags: str) -> Path:
     return out
 
 
-def plain_bitcode(source: Path, out: Path) -> Path:
+def plain_bitcode(source: Path, out: Path, *flags: str) -> Path:
     """`clang -O2 -c -emit-llvm`: no summary, and not said to be for thin and full."""
     tools = toolchain.find_tools()
-    command = [*tools.clang, *tools.headers, "-ffreestanding", "-O2", "-fPIC", "-emit-llvm", "-c", str(source)]
+    command = [*tools.clang, *tools.headers, "-ffreestanding", "-O2", "-fPIC", "-emit-llvm", *flags, "-c", str(source)]
     toolchain.run([*command, "-o", str(out)], what="clang -emit-llvm")
     return out
 
