@@ -94,7 +94,7 @@ class Teller:
         if o is None:
             table = table_of(p.section)
             return [FILE, table, p.section] if table else [SHARED, "code and data", label]
-        return [o.group, o.part or "interface", label]
+        return [o.group, o.part or "interface", "code" if o.model and p.name.startswith("layer_") else label]
 
     def label(self, p: Piece) -> str:
         known = self.names.weights.get(p.name)

@@ -14,6 +14,7 @@ from monobloc.codegen.lower import Lowered, lower
 from monobloc.codegen.place import place
 from monobloc.codegen.unit import scratch_bytes
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.link import memory
 from monobloc.link.image import Image
 from monobloc.link.objects import Module, context, copy_graph, read_module
 from monobloc.link.trace import Trace
@@ -45,7 +46,8 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
         "options": options_facts(o),
         **of_bytes(data, image.trace, programs),
         "llvm": llvm.remarks(image.trace, programs) if image.trace and o.remarks and o.lto != "none" else None,
-        "ram": sum(m["arena"] for m in models),
+        "ram": memory.ram_of(programs),
+        "ram_by_region": {name or "ram": n for name, n in memory.ram_by_region(programs).items()},
         "flash": len(data),
         "merged": changes.merged(programs, given),
         "models": [{**m, "origin": Path(x).name, "notes": list(notes.get(x, ()))}
@@ -71,7 +73,8 @@ def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:
         return image.programs, [m.origin for m in image.modules]
     modules = list(image.modules) or modules_of(image.path)
     stage = "image" if o.graph_lto else "object"  # whose code it is that was linked
-    return [program_of(m, o, stage) for m in modules], [m.origin for m in modules]
+    programs = [program_of(m, o, stage) for m in modules]
+    return memory.share(programs, o) if o.graph_lto else programs, [m.origin for m in modules]
 
 
 def program_of(m: Module, o: Options, stage: str = "image") -> Lowered:
@@ -117,10 +120,10 @@ def options_facts(o: Options) -> dict[str, Any]:
 
 def of_bytes(data: memoryview, trace: Trace | None, programs: Sequence[Lowered]) -> dict[str, Any]:
     """Where every byte of a file goes, by owner, kind and section."""
-    rows, memory, teller = boxes.boxes(data, trace, programs)
+    rows, zeros, _ = boxes.boxes(data, trace, programs)
     named = [{"name": r["symbol"], "bytes": r["bytes"], "section": r["section"],
-              **({"also": r["also"]} if "also" in r else {})} for r in (*rows, *memory) if r.get("symbol")]
-    return {"sections": of_sections(data), "totals": boxes.totals(rows), "boxes": rows, "memory": memory,
+              **({"also": r["also"]} if "also" in r else {})} for r in (*rows, *zeros) if r.get("symbol")]
+    return {"sections": of_sections(data), "totals": boxes.totals(rows), "boxes": rows, "memory": zeros,
             "symbols": sorted(named, key=lambda s: (-s["bytes"], s["name"]))}
 
 
@@ -153,6 +156,8 @@ def of_program(low: Lowered) -> dict[str, Any]:
         "arena": p.arena,
         "arena_bound": p.bound,
         "order_optimal": p.order_optimal,
+        "banks": [{"name": b.name, "start": b.start, "bytes": b.bytes, "region": b.region.name if b.region else None,
+                   "shared": low.interface.shared and b.shareable} for b in p.banks],
         "stack_bound": low.interface.stack_bound,
         "weights": low.weights_bytes,
         "steps": [n.name for n in p.order],

@@ -1,84 +1,126 @@
-"""A report as one page that needs nothing else: memory over time as a drawing, then tables."""
+"""A report as one page that needs nothing else: no network, no fonts, no further files.
+
+Everything on it comes from the report's JSON, which the page carries; so the two cannot differ. Tables
+and drawings are written here and can be read without scripts; the treemap is drawn by `page.js`.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
-Report = dict[str, Any]
-WIDTH, HEIGHT = 1000, 420
+from monobloc.report import html_changes, html_memory
+from monobloc.report.markup import bars, cards, fold, number, table
 
-_STYLE = """
-body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#222;background:#fff}
-table{border-collapse:collapse;margin:.5em 0 1.5em}td,th{padding:.15em .8em .15em 0;text-align:left;vertical-align:top}
-th{border-bottom:1px solid #999;font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-code,td{font-family:ui-monospace,monospace;font-size:12px;overflow-wrap:anywhere}details{margin:.5em 0}
-svg{background:#f6f6f6;border:1px solid #ccc;width:100%;height:auto}rect.b{stroke:#fff;stroke-width:.5}
-rect.b:hover{stroke:#000;stroke-width:1.5}summary{cursor:pointer;font-weight:600}
-"""
+Report = dict[str, Any]
+HERE = Path(__file__).parent
+KINDS = {"weights": "weights", "code": "code", "data": "constants and data", "structure": "headers, tables",
+         "padding": "alignment"}  # fmt: skip
 
 
 def page(r: Report) -> str:
-    body = [f"<h1>{escape(r['image'])}</h1>", _facts(r), *(_model(m) for m in r["models"])]
-    body += [_fold("Sections", _table(("section", "bytes", "flags"),
-                                      ([s["name"], s["bytes"], s["flags"]] for s in r["sections"]))),
-             _fold("Symbols", _table(("symbol", "bytes", "section"),
-                                     ([s["name"], s["bytes"], s["section"]] for s in r["symbols"])))]
-    return (f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(r['image'])}</title>"
-            f"<style>{_STYLE}</style><body>{''.join(body)}</body></html>\n")
+    body = [_head(r), _sizes(r), html_memory.section(r), _modes(r), html_changes.section(r), _timings(r), _details(r)]
+    data = json.dumps(r, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    return (f'<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width"><title>{escape(r["image"])}: report</title>\n'
+            f'<style>\n{(HERE / "page.css").read_text(encoding="utf-8")}</style>\n<body>\n{"".join(body)}\n'
+            f'<script type="application/json" id="report">{data}</script>\n<script>\n{script}</script>\n</html>\n')
 
 
-def _facts(r: Report) -> str:
-    rows = [["size", f"{r['bytes']:,} bytes"], ["RAM", f"{r['ram']:,} bytes of arenas"],
-            ["target", " ".join([r["target"], r["cpu"], *r["features"]])], ["made by", f"monobloc {r['monobloc']}"],
-            *[[k, str(v)] for k, v in r["options"].items() if v is not None]]
-    return _table((), rows)
+def _head(r: Report) -> str:
+    models = ", ".join(m["title"] for m in r["models"])
+    machine = " ".join(x for x in (r.get("target", ""), r.get("cpu", "")) if x)
+    saved = sum(x["saved"] for x in r.get("merged", ()))
+    gone = sum(x.get("bytes", 0) for m in r["models"] for x in m.get("removed", ()) if x["what"] == "weight"
+               and "only removed outputs" in x["reason"])
+    facts = [(number(r["bytes"]), "bytes of file")]
+    facts += [(number(r["ram"]), "bytes of RAM for models")] if "ram" in r else []
+    stack = max((m["stack_bound"] for m in r["models"]), default=0)
+    facts += [(number(stack), "bytes of stack at most")] if stack else []
+    facts += [(number(gone), "bytes of weights dropped as unread")] if gone else []
+    facts += [(number(saved), "bytes saved by sharing weights")] if saved else []
+    mode = f", LTO {r['options']['lto']}" if r.get("options") else ""
+    what = {"exe": "Executable", "shared": "Shared library", "archive": "Archive", "object": "Relocatable"}
+    kind = what.get(r.get("emit", ""), "File")
+    return (f"<h1>{escape(r['image'])}</h1><p class=soft>{kind} for {escape(machine)}{mode}"
+            f"{', with the models ' + escape(models) if models else ''}.</p>{cards(facts)}")
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    def cell(x: Any, tag: str = "td") -> str:
-        return f"<{tag} class=n>{x:,}</{tag}>" if isinstance(x, int) else f"<{tag}>{escape(str(x))}</{tag}>"
-
-    top = f"<tr>{''.join(cell(h, 'th') for h in head)}</tr>" if head else ""
-    return f"<table>{top}{''.join('<tr>' + ''.join(map(cell, row)) + '</tr>' for row in rows)}</table>"
-
-
-def _fold(title: str, inner: str, opened: bool = False) -> str:
-    return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{inner}</details>"
-
-
-def _model(m: Report) -> str:
-    ports = [[kind, p["name"], p["type"], p["offset"], p["bytes"]]
-             for kind in ("inputs", "outputs") for p in m[kind]]
-    layers = ([k, x["name"], " + ".join(x["ops"]), ", ".join(x["types"]), x["kernel"] or "loops"]
-              for k, x in enumerate(m["layers"]))
-    weights = ([w["name"], w["bytes"], w["type"], ", ".join(w["nodes"])]
-               for w in sorted(m["constants"], key=lambda w: -w["bytes"]))
-    reasons = ([d["node"], d["pass"], d["reason"]] for d in m["decisions"])
-    over = f"{100 * (m['arena'] / m['arena_bound'] - 1):.1f}% over" if m["arena_bound"] else "equal to"
-    return "".join([
-        f"<h2>{escape(m['title'])}</h2>",
-        f"<p>Arena {m['arena']:,} bytes, {over} the lower bound of {m['arena_bound']:,}. "
-        f"Weights {m['weights']:,} bytes.</p>",
-        _table(("", "name", "type", "offset", "bytes"), ports),
-        _drawing(m),
-        _fold("Layers", _table(("step", "layer", "ops", "output", "kernel"), layers), True),
-        _fold("Weights", _table(("weight", "bytes", "type", "read by"), weights)),
-        _fold("Decisions", _table(("node", "pass", "reason"), reasons)),
-    ])
+# -- sizes --------------------------------------------------------------------------------------------
+def _sizes(r: Report) -> str:
+    if not r.get("boxes"):
+        return ""
+    legend = "".join(f"<i class={k}></i>{escape(text)}" for k, text in KINDS.items())
+    buttons = "".join(f'<button data-by="{k}">{escape(text)}</button> ' for k, text in (
+        ("owner", "by whose it is"), ("kind", "by kind"), ("section", "by section")))
+    return ("<h2>Where the bytes go</h2><p>The area of a box is its part of the file; all boxes together are "
+            "the file. Click a box to go into it, and the names above the drawing to come back.</p>"
+            f"<div>{buttons}<span class=legend>{legend}</span></div><div id=way style='margin:6px 0'></div>"
+            "<div id=map></div><div class=tip id=tip>Point at a box to read what it is and what needs it.</div>"
+            + bars("whose", r["totals"]["owner"], r["bytes"]))
 
 
-def _drawing(m: Report) -> str:
-    """Steps to the right, addresses upward; each buffer is a box for as long as it lives."""
-    steps, arena = max(len(m["steps"]), 1), max(m["arena"], 1)
-    boxes = []
-    for k, b in enumerate(m["buffers"]):
-        x, w = WIDTH * b["first"] / steps, WIDTH * (b["last"] - b["first"] + 1) / steps
-        h = HEIGHT * b["bytes"] / arena
-        y = HEIGHT - HEIGHT * b["offset"] / arena - h
-        told = f"{b['name']} {b['type']}: {b['bytes']:,} bytes at {b['offset']:,}, steps {b['first']} to {b['last']}"
-        boxes.append(f'<rect class=b x="{x:.2f}" y="{y:.2f}" width="{w:.2f}" height="{max(h, 0.5):.2f}" '
-                     f'fill="hsl({k * 47 % 360} 45% 60%)"><title>{escape(told)}</title></rect>')
-    return (f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role=img aria-label="memory over time">{"".join(boxes)}</svg>'
-            f"<p>Steps to the right, addresses upward; hover for names.</p>")
+def _modes(r: Report) -> str:
+    rows = r.get("comparison")
+    if not rows:
+        return ""
+    owners = list(dict.fromkeys(n for row in rows for n in row["owner"]))
+    seconds = r.get("timings", {}).get("lto", {})
+    head = ["bytes of", *(f"LTO {row['lto']}" for row in rows)]
+    body: list[list[Any]] = [[n, *(row["owner"].get(n, 0) for row in rows)] for n in owners]
+    total: list[Any] = ["the whole file", *(row["bytes"] for row in rows)]
+    out = table(head, body, total)
+    if seconds:
+        out += f"<p class=soft>Seconds to build: {', '.join(f'{m} {s:.1f}' for m, s in seconds.items())}.</p>"
+    return "<h2>LTO modes</h2><p>The same program linked in each mode: bytes by owner.</p>" + out
+
+
+# -- how it was built ---------------------------------------------------------------------------------
+def _timings(r: Report) -> str:
+    timings = r.get("timings")
+    if not timings:
+        return ""
+    most = max((p["seconds"] for p in timings["phases"]), default=0) or 1
+    rows = [[p["phase"], f"{p['seconds']:.2f}", _bar(p["seconds"] / most), _mib(p["own_memory"]),
+             _mib(p["tools_memory"])] for p in timings["phases"]]
+    head = ("phase", "seconds", "", "memory of monobloc", "of clang and lld")
+    return (f"<h2>Time and memory of this build</h2><p>{timings['seconds']:.1f} seconds. What the cache held was not "
+            f"made again.</p>{table(head, rows, raw=(2,), right=(1, 3, 4))}")
+
+
+def _bar(part: float) -> str:
+    return f'<span class=bar style="width:{220 * part:.0f}px"></span>'
+
+
+def _mib(n: int) -> str:
+    return f"{n / 2**20:.0f} MiB" if n else ""
+
+
+# -- everything else ----------------------------------------------------------------------------------
+def _details(r: Report) -> str:
+    out = ["<h2>Details</h2>"]
+    for m in r["models"]:
+        out.append(fold(f"Layers of {m['title']} ({len(m['layers'])})", table(
+            ("step", "layer", "operators", "output", "kernel", "does the work of"), _layers(m))))
+        weights = sorted(m["constants"], key=lambda w: (-w["bytes"], w["name"]))
+        out.append(fold(f"Weights of {m['title']} ({len(weights)}, {number(m['weights'])} bytes)", table(
+            ("weight", "bytes", "type", "read by"), [[w["name"], w["bytes"], w["type"], ", ".join(w["nodes"])]
+                                                     for w in weights])))
+    out.append(fold(f"Sections ({len(r['sections'])})", table(
+        ("section", "bytes", "flags"), [[s["name"], s["bytes"], s["flags"]] for s in r["sections"]])))
+    out.append(fold(f"Symbols ({len(r['symbols'])})", table(
+        ("symbol", "bytes", "section"), [[s["name"], s["bytes"], s["section"]] for s in r["symbols"]])))
+    settings = [[k, str(v)] for k, v in (r.get("options") or {}).items() if v is not None]
+    made = [["made by", f"monobloc {r.get('monobloc', '')}, {r.get('toolchain', '')}"],
+            ["sha256", r.get("sha256", "")], ["features", " ".join(r.get("features", ()))]]
+    return "".join([*out, fold("How it was asked for", table((), [*made, *settings]))])
+
+
+def _layers(m: Report) -> Iterable[Sequence[Any]]:
+    for k, x in enumerate(m["layers"]):
+        others = [n for n in x["from"] if n != x["name"]]
+        yield k, x["name"], " + ".join(x["ops"]), ", ".join(x["types"]), x["kernel"] or "loops", ", ".join(others)

@@ -229,3 +229,33 @@ def test_phases_are_measured(program: tuple[str, ...], mb: Command) -> None:
     assert timings["seconds"] == pytest.approx(sum(p["seconds"] for p in phases.values()), abs=0.01)
     assert phases["linking"]["own_memory"] > 1 << 20
     assert max(p["tools_memory"] for p in phases.values()) > 1 << 20
+
+
+# -- the page -----------------------------------------------------------------------------------------
+def test_the_page_carries_the_report_and_needs_nothing_else(program: tuple[str, ...], mb: Command) -> None:
+    assert mb("build", *program, "-o", "app", "--report", "r.json", "--compare-lto").code == 0
+    assert mb("build", *program, "-o", "app", "--report", "r.html", "--compare-lto").code == 0
+    page, r = Path("r.html").read_text(encoding="utf-8"), report("r.json")
+    carried = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+    carried.pop("timings")
+    r.pop("timings")
+    assert carried == r
+    outside = page.replace(re.search(r'<script type="application/json".*?</script>', page, re.S)[0], "")  # type: ignore[index]
+    assert not re.search(r"https?://|@import|url\(|<link|src=", outside)
+    for t in r["totals"]["owner"]:
+        assert f"<td>{t['name']}</td><td class=n>{t['bytes']:,}</td>" in page
+    assert f"<td>the whole file</td><td class=n>{r['bytes']:,}</td>" in page
+    for row in r["comparison"]:
+        assert f"<td class=n>{row['bytes']:,}</td>" in page
+    for m in r["models"]:
+        assert f"{m['arena']:,} bytes" in page
+    assert "unread" in page and "8,192 bytes saved" in page
+
+
+def test_names_cannot_leave_their_place_on_the_page(tmp_path: Path, mb: Command) -> None:
+    m = onnx.load(str(tiny(tmp_path / "m.onnx")))
+    m.graph.node[0].name = "</script><script>alert(1)</script>"
+    onnx.save(m, "m.onnx")
+    assert mb("build", "m.onnx", "-o", "m.so", "--report", "r.html").code == 0
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "alert(1)" in page and "<script>alert" not in page and page.count("</script>") == 2
