@@ -20,6 +20,7 @@ from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, foreign
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
+from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
 from monobloc.link.image import Image, Progress, link_modules, quiet
 from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
@@ -266,7 +267,7 @@ def user_cache() -> Path:
 
 # -- Python -------------------------------------------------------------------------------------------
 def compile(  # noqa: A001 - the public name
-    model: str | Path | bytes | Any,
+    model: str | Path | bytes | Mapping[str, Any] | Any,
     target: str = "host",
     shape: Mapping[str, Sequence[int]] | None = None,
     dim: Mapping[str, int] | None = None,
@@ -278,6 +279,7 @@ def compile(  # noqa: A001 - the public name
     optimize: str = "speed",
     bind: Mapping[str, Any] | None = None,
     keep_output: Sequence[str] = (),
+    connect: Sequence[str] = (),
     name: str | None = None,
     graph_lto: bool = True,
     kernels: Sequence[str | Path] = (),
@@ -285,24 +287,40 @@ def compile(  # noqa: A001 - the public name
 ) -> CompiledModel:
     """Compile a model and load it: `m = compile("m.onnx"); y = m(x)`.
 
-    `model` is a path, the bytes of a file or an `onnx.ModelProto`. `cache` is a folder, by default the
-    user's. Raises MonoblocError with everything that is wrong with the model.
+    `model` is a path, the bytes of a file or an `onnx.ModelProto`; or several of them by name, which
+    `connect` makes one: `compile({"body": "b.onnx", "head": h}, connect=["head=body"])`, where `shape`,
+    `bind` and `keep_output` say `head.x`. `cache` is a folder, by default the user's. Raises MonoblocError
+    with everything that is wrong with the model.
     """
     o = Options(
         target=resolve_target(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
         shapes={k: tuple(v) for k, v in (shape or {}).items()}, dims=dict(dim or {}),
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
-        graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
+        connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
         cache=Path(cache) if cache is not None else user_cache(),
     )
     folder = tempfile.TemporaryDirectory(prefix="monobloc-")
     out = Path(folder.name) / "model.so"
-    source, data = _source(model)
-    imported = import_model(data, o)
-    given = Inputs()
-    _add_model(given, source, imported, o, Path(folder.name) / "model.o", quiet)
-    _link(given, out, "shared", left_for_link(o, (), alone=True), quiet, (), ())
+    models = list(model.items()) if isinstance(model, Mapping) else [(name or "", model)]
+    alone, given = len(models) == 1, Inputs()
+    if lost := [k for k in o.shapes if not alone and not k.startswith(tuple(f"{t}." for t, _ in models))]:
+        raise ModelError(f"`{lost[0]}` names none of the models", hints=[f"write `{models[0][0]}.{lost[0]}`"])
+    for k, (title, one) in enumerate(models):
+        source, data = _source(one)
+        mine = o if alone else _share(o, title)
+        mine = replace(mine, name=title or None)
+        _add_model(given, source, import_model(data, mine), mine, Path(folder.name) / f"{k}.o", quiet)
+    image = _link(given, out, "shared", left_for_link(o, () if alone else [t for t, _ in models], alone), quiet, (), ())
+    if len(image.modules) != 1:
+        raise ModelError(f"these models are not one: {', '.join(m.title for m in image.modules)}",
+                         hints=["connect them, as in `connect=[\"head=body\"]`, or compile each on its own"])
     return CompiledModel(out, keep=folder)
+
+
+def _share(o: Options, title: str) -> Options:
+    """What is said of one of several models, by its own names."""
+    own = {k.removeprefix(f"{title}."): v for k, v in o.shapes.items() if k.startswith(f"{title}.")}
+    return for_import(replace(o, shapes=own), o, title, alone=False)
 
 
 def _source(model: Any) -> tuple[Path, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from small_models import dense, exchange, integers
 
+import monobloc
 from monobloc import driver
 from monobloc.driver import compile_parts, compile_to_object, import_model, module_of
 from monobloc.errors import LinkError, MonoblocError
@@ -95,6 +96,21 @@ def test_connected_objects_give_the_image_of_connected_models(tmp_path: Path, ca
     whole = build(tmp_path, ["a", "b"], ["b.x=a.y"], cache, dump=tmp_path / "d").read_bytes()
     driver.link([tmp_path / "b.o", tmp_path / "a.o"], tmp_path / "o.so", "shared", replace(o, dump=tmp_path / "e"))
     assert (tmp_path / "o.so").read_bytes() == whole
+
+
+def test_connected_in_python(tmp_path: Path, cache: Path) -> None:
+    wa, wb = dense(tmp_path / "a.onnx", y="features"), dense(tmp_path / "b.onnx", x="features", seed=1)
+    models = {"backbone": tmp_path / "a.onnx", "head": (tmp_path / "b.onnx").read_bytes()}
+    m = monobloc.compile(models, connect=["head=backbone"], lto="none", name="whole", cache=cache,
+                         shape={"backbone.x": (2, 8)})
+    assert m.name == "whole"
+    np.testing.assert_allclose(m(X), relu(relu(X @ wa) @ wb), rtol=1e-4, atol=1e-5)
+    with pytest.raises(MonoblocError, match="`x` names none of the models"):
+        monobloc.compile(models, connect=["head=backbone"], shape={"x": (2, 8)}, cache=cache)
+    with pytest.raises(MonoblocError, match="not one: backbone, head"):
+        monobloc.compile(models, lto="none", cache=cache)
+    with pytest.raises(MonoblocError, match="`head.q`"):
+        monobloc.compile(models, lto="none", cache=cache, connect=["head.q=backbone.features"])
 
 
 # -- what does not fit ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from small_models import dense
 
 from monobloc import driver
 from monobloc.loader import CompiledModel
-from monobloc.object import ar, toolchain
+from monobloc.object import ar, elf, toolchain
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C library: the system has no `cc`")
 
@@ -157,6 +158,19 @@ def test_dead_code_never_draws_a_model_in_again(shop: Shop) -> None:
     image = shop.link(shop.archive("libboth.a", "kws", helper, "vad"), app)
     assert image.removed == {"kws": ["y"]}
     call(image.path)
+
+
+@pytest.mark.parametrize("shape", [[], ["-static-libgcc"]])  # linked by us, and through one closed object
+def test_drivers_follow_the_same_rules(shop: Shop, shape: list[str]) -> None:
+    lib = shop.archive("libm.a", *NAMES)
+    cc = [sys.executable, "-m", "monobloc", "cc", "-g", *shape]
+    for calls, found in ((("kws_run()", "kws_run()"), {"kws_run"}), (("3",), set())):
+        shop.app(*calls)
+        call(*cc, "app.o", "-L.", "-lm", "-l:libm.a", "-o", "prog", cwd=shop.folder)
+        assert call(shop.folder / "prog").split() == [c.replace("kws_run()", "0") for c in calls]
+        names = {s.name for s in elf.symbols((shop.folder / "prog").read_bytes()) if s.defined}
+        assert {f"{n}_run" for n in NAMES} & names == found
+    assert lib.is_file()
 
 
 # -- weak and strong ------------------------------------------------------------------------------------
