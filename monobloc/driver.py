@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from monobloc.cache import Cache, default_root, write_atomic
-from monobloc.codegen.lower import Lowered, lower
+from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError
 from monobloc.frontend.importer import Imported, load_onnx
@@ -23,7 +23,8 @@ from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
 from monobloc.link.image import Image, Progress, link_modules, quiet
-from monobloc.link.objects import Module, compile_module, context, copy_graph, read_module
+from monobloc.link.lowerings import Lowerings
+from monobloc.link.objects import Module, compile_module, read_module
 from monobloc.link.program import programs as merge_programs
 from monobloc.link.resolve import NotNeeded, Resolved, candidates, resolve
 from monobloc.link.split import split_at, split_into
@@ -139,7 +140,7 @@ def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progre
 
 
 def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
-          libs: Sequence[str], libdirs: Sequence[Path]) -> Image:
+          libs: Sequence[str], libdirs: Sequence[Path], lowerings: Lowerings | None = None) -> Image:
     for flag, said in (("connect", o.connect), *Fixed.of(o).flags):
         if said and not o.graph_lto:
             raise LinkError(f"`--{flag}` needs the graphs, and `--graph-lto off` links code as it is")
@@ -153,7 +154,7 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         foreign.tell(reader.notes)
         try:
             return link_modules(found.modules, out, emit, o, open_cache(o), user, progress, found.libs, libdirs,
-                                found.objects)
+                                found.objects, lowerings)
         except ToolchainError as e:
             if "duplicate symbol" in e.output:  # the linker's words for it name files of ours
                 resolve(given.words, given.modules, emit, o, Path(tmp), libs, libdirs, thorough=True)
@@ -193,7 +194,7 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
         imported = compile_to_object(inputs[0], out, own.get(inputs[0], o), progress=progress)
         return Build(out, Image(out), {str(inputs[0]): imported})
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
-        given, imports = Inputs(), {}
+        given, imports, lowerings = Inputs(), {}, Lowerings()
         shared = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
         alone = len([p for p in inputs if p.suffix not in SOURCE_SUFFIXES]) == 1
         titles, fixed = [], o
@@ -216,11 +217,12 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
             made_here = {made for _, made in sources}
             waiting = candidates([w for w in given.words if w not in made_here], libs, libdirs)
             modules = [*given.modules, *map(read_module, waiting)]
-            flags = replace(flags, includes=(*flags.includes, write_headers(modules, Path(tmp) / "include", o)))
+            headers = write_headers(modules, Path(tmp) / "include", o, lowerings)
+            flags = replace(flags, includes=(*flags.includes, headers))
         for path, made in sources:
             progress(f"compiling {path.name}")
             compile_source(path, made, o, flags)
-        image = _link(given, out, kind, o, progress, libs, libdirs)
+        image = _link(given, out, kind, o, progress, libs, libdirs, lowerings)
     return Build(out, image, imports)
 
 
@@ -233,11 +235,11 @@ def _add_model(given: Inputs, path: Path, imported: Imported, o: Options, made: 
     given.words.append(made)
 
 
-def write_headers(modules: Sequence[Module], folder: Path, o: Options) -> Path:
+def write_headers(modules: Sequence[Module], folder: Path, o: Options, lowerings: Lowerings) -> Path:
     """The folder, with a header for each program under its prefix and its title."""
     folder.mkdir()
     for m in merge_programs(modules, o.connect, o.name or "", Fixed.of(o)) if o.graph_lto else modules:
-        text = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title).header
+        text = lowerings.of(m, o).header
         for name in {m.prefix, m.title.replace("/", "_")}:
             (folder / f"{name}.h").write_text(text, encoding="utf-8")
     return folder

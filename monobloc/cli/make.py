@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -204,12 +204,13 @@ def _other_modes(make: Make, report: Report, out: Path, phases: Phases) -> tuple
 def _report(image: Image, emit: Emit, o: Options, notes: dict[str, list[str]]) -> Report:
     """Facts of an image; those of an unchanged one may be at hand."""
     cache = driver.open_cache(o)
+    work = {"partitions": asdict(image.partitions)}  # of this build, not of the image
     known = store.find(image.path, cache) if image.cached else None
     if known is not None and (known["llvm"] is not None or not o.remarks):
-        return {**known, "image": image.path.name}
+        return {**known, "image": image.path.name, **work}
     report = facts.of_image(image, emit, o, toolchain.tool_version(), notes)
     store.keep(image.path, report, cache)
-    return report
+    return {**report, **work}
 
 
 def _project(work: Work) -> list[Path]:
@@ -227,3 +228,5 @@ def _finish(report: Report, out: Path, inputs: list[Path], work: Work) -> None:
         console.say(f"  {m['title']}: arena {console.size(m['arena'])} ({bound}), weights {console.size(m['weights'])}")
         if m.get("removed_outputs"):
             console.say(f"  {m['title']}: outputs nobody reads are gone: {', '.join(m['removed_outputs'])}")
+    if p := report.get("partitions", {}).get("count", 0):
+        console.say(f"  compiled {report['partitions']['compiled']} of {p} partitions")

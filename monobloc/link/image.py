@@ -21,23 +21,22 @@ import numpy as np
 
 from monobloc.cache import Cache, key, tree_digest, write_atomic
 from monobloc.codegen.interface import model_table, shared_memory
-from monobloc.codegen.lower import Lowered, lower
+from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
 from monobloc.link import foreign, live, memory, remarks, stack, trace
 from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
+from monobloc.link.lowerings import Lowerings
 from monobloc.link.objects import (
     CSRC,
     INCLUDE,
     Module,
     compile_runtime,
-    compile_sources,
-    context,
-    copy_graph,
     model_files,
     module_key,
+    source_jobs,
     trial_link,
 )
 from monobloc.link.program import check_prefixes
@@ -46,12 +45,20 @@ from monobloc.link.trace import Trace
 from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
 from monobloc.object.localize import localize
-from monobloc.object.toolchain import CompileJob, LinkJob
+from monobloc.object.toolchain import Compiled, CompileJob, LinkJob
 from monobloc.options import Emit, Options
 from monobloc.passes import dump_to
 
 Progress = Callable[[str], None]
 THINLTO_ROOM = 64 << 20
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """How many files the programs' code was in, and how many had to be compiled."""
+
+    count: int = 0
+    compiled: int = 0
 
 
 @dataclass
@@ -65,6 +72,7 @@ class Image:
     live: Liveness = field(default_factory=Liveness)  # what the application decided
     trace: Trace | None = None  # what it consists of, and what refers to what
     given: tuple[Module, ...] = ()  # the modules before anything was removed
+    partitions: Partitions = Partitions()
 
     @property
     def removed(self) -> dict[str, list[str]]:
@@ -87,11 +95,14 @@ def link_modules(
     libs: Sequence[str] = (),
     libdirs: Sequence[Path] = (),
     objects: Sequence[Object] = (),
+    lowerings: Lowerings | None = None,
 ) -> Image:
     """Link; an unchanged program comes out of the cache.
 
     `objects` are needed for `graph_lto=False` only, which links their code as it is.
+    `lowerings` holds what this build has lowered before.
     """
+    lowerings = lowerings or Lowerings()
     told, given = Liveness(), tuple(modules)
     if emit == "exe":
         o, why = assume(o, user_inputs, libs, libdirs, lambda: sysroot.libc_for(o.target, cache, progress))
@@ -109,16 +120,19 @@ def link_modules(
     if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), live=told, trace=known, given=given)
-    programs = memory.share([_program(m, o, progress) for m in modules], o) if o.graph_lto else []
+    programs = memory.share([_program(m, o, progress, lowerings) for m in modules], o) if o.graph_lto else []
     prefixes = tuple(m.prefix for m in modules)
+    parts: list[Compiled] = []
 
     def attempt(sections: Mapping[str, str]) -> tuple[Path, dict[str, int], Trace]:
         memory.check_plan(programs, sections, o)
         with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp, foreign.explained(o):
-            return _link(objects, prefixes, programs, sections, Path(tmp), out, emit, o, cache, user_inputs, progress,
-                         libs, libdirs)
+            parts[:] = parts or compile_partitions(programs, Path(compiled), o, cache, progress)
+            return _link(parts, objects, prefixes, programs, sections, Path(tmp), out, emit, o, cache, user_inputs,
+                         progress, libs, libdirs)
 
-    made, bounds, traced = memory.within_flash(programs, o, attempt)
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as compiled:
+        made, bounds, traced = memory.within_flash(programs, o, attempt)
     _set_mode(out, emit)
     if cache is not None and k:
         cache.put_file(k, out)
@@ -126,8 +140,9 @@ def link_modules(
         if o.map is not None and o.map.is_file():
             cache.put_file(_map_key(k), o.map)
         cache.collect()  # a build that added something keeps the cache within its size
+    counted = Partitions(len(parts), sum(not p.cached for p in parts))
     return Image(made, [p.bounded(bounds) for p in programs], modules=tuple(modules), live=told, trace=traced,
-                 given=given)
+                 given=given, partitions=counted)
 
 
 def live_modules(
@@ -195,10 +210,10 @@ def compiler_digest() -> str:
     return key(files=[(p.relative_to(root).as_posix(), p.read_bytes()) for p in sorted(root.rglob("*.py"))])
 
 
-def _program(m: Module, o: Options, progress: Progress) -> Lowered:
+def _program(m: Module, o: Options, progress: Progress, lowerings: Lowerings) -> Lowered:
     progress(f"optimizing {m.title}")
     dump = dump_to(o.dump / m.prefix) if o.dump else None
-    low = lower(copy_graph(m.graph), context(o, "image"), m.prefix, m.title, dump, o.profile)
+    low = lowerings.of(m, o, dump)
     if o.dump:
         for name, text in {**model_files(low), f"{m.prefix}.h": low.header, f"{m.prefix}.mb": low.unit.listing}.items():
             (o.dump / m.prefix / name).write_text(text, encoding="utf-8")
@@ -206,23 +221,31 @@ def _program(m: Module, o: Options, progress: Progress) -> Lowered:
 
 
 # -- the link itself ----------------------------------------------------------------------------------
+def compile_partitions(
+    programs: Sequence[Lowered], folder: Path, o: Options, cache: Cache | None, progress: Progress
+) -> list[Compiled]:
+    """All files of all programs, those that changed; each is a pure function of its text and the options."""
+    progress("compiling")
+    large = sum(memoryview(w.data).nbytes for w in weights_of(programs, {}).values()) > o.large_over
+    kind: toolchain.Kind = "native" if o.lto == "none" else "bitcode"
+    jobs = [j for low in programs for j in source_jobs(low, o, folder, kind, model_files(low), large)]
+    parts = toolchain.compile_all(jobs, o.jobs or None, cache)
+    if parts:
+        progress(f"compiled {sum(not p.cached for p in parts)} of {len(parts)} partitions")
+    return parts
+
+
 def _link(
-    objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered],
+    parts: Sequence[Compiled], objects: Sequence[Object], prefixes: tuple[str, ...], programs: Sequence[Lowered],
     sections: Mapping[str, str], folder: Path, out: Path, emit: Emit, o: Options,
     cache: Cache | None, user: Sequence[Path | str], progress: Progress, libs: Sequence[str], libdirs: Sequence[Path],
 ) -> tuple[Path, dict[str, int], Trace]:
     """The image, the stack bound of each model's run, and what the image consists of."""
-    progress("compiling")
-    bitcode = o.lto != "none"
     code: list[Path | str] = []
     if programs:
-        weights = weights_of(programs, sections)
-        large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
-        kind: toolchain.Kind = "bitcode" if bitcode else "native"
-        for low in programs:
-            code += compile_sources(low, o, folder, kind, cache, model_files(low), large)
+        code += [p.out for p in parts]
         code.append(folder / "weights.o")
-        names = weight_names(programs)
+        weights, names = weights_of(programs, sections), weight_names(programs)
         write_atomic(folder / "weights.o", fat.weights_object(weights, o.target.elf_machine, o.large_over, names))
     else:
         code += _as_they_are(objects, folder, o)
@@ -252,7 +275,7 @@ def _link(
     def examine(path: Path, link_map: Path | None) -> None:
         used = memory.usage(ar.map_file(path))
         traced[0] = replace(trace.of_file(path, trace.map_text(link_map), user), remarks=remarks.read(folder))
-        measure = (bool(programs) or bitcode) and kernels.bounded
+        measure = (bool(programs) or o.lto != "none") and kernels.bounded
         bounds.update(stack.finish(path, prefixes, not o.debug, not (user or kernels.inputs), measure))
         memory.check_image(used, max(bounds.values(), default=0), memory.known(programs, sections), o)
 

@@ -175,7 +175,15 @@ def compile_sources(
     low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str],
     large: bool = False,
 ) -> list[Path]:
-    """A program's C files as objects; the interface for the baseline, since it checks the CPU.
+    """A program's C files as objects."""
+    jobs = source_jobs(low, o, folder, kind, files, large)
+    return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
+
+
+def source_jobs(
+    low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, files: dict[str, str], large: bool = False
+) -> list[CompileJob]:
+    """How a program's C files become objects; the interface for the baseline, since it checks the CPU.
 
     `large`: weights may lie further away than 32-bit distances reach.
     """
@@ -187,7 +195,7 @@ def compile_sources(
         target = o.target.baseline() if name.endswith(".interface.c") else o.target
         jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
                                extra=extra, name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))
-    return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
+    return jobs
 
 
 _HOT_RUNTIME = ("mem.", "pool_")

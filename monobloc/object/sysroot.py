@@ -8,6 +8,7 @@ kept in the user's cache.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -56,6 +57,7 @@ def system_libc(target: Target) -> Libc | None:
     return None
 
 
+@functools.cache
 def _ask(cc: str, *arguments: str) -> str:
     try:
         ran = run([cc, *arguments], what=f"asking `{cc}`")

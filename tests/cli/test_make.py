@@ -159,7 +159,7 @@ def test_depfile_names_external_data(mb: Command, model: Path) -> None:
 def test_dump_and_replay(mb: Command, model: Path) -> None:
     assert mb("build", model, "-o", "m", "--dump", "d").code == 0
     dumps = sorted(Path("d/m").glob("*.mb"))
-    assert dumps[0].name == "00.import.mb" and Path("d/m/m.0.c").is_file()
+    assert dumps[0].name == "00.import.mb" and Path("d/m/m.run.c").is_file()
     told = mb("opt", dumps[0], "-o", "all.mb")
     assert told.code == 0, told.err
     assert Path("all.mb").read_text() == dumps[-2 if dumps[-1].name == "m.mb" else -1].read_text()

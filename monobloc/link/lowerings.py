@@ -1,0 +1,29 @@
+"""Each program is lowered once per build.
+
+The headers that an application includes are written before it is known which outputs it reads. If it
+reads all of them, the link wants the very same program again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from monobloc.codegen.lower import Lowered, lower
+from monobloc.link.objects import Module, context, copy_graph, module_key
+from monobloc.options import Options
+from monobloc.passes import Dump
+
+
+@dataclass
+class Lowerings:
+    """What was lowered so far in this build."""
+
+    made: dict[str, Lowered] = field(default_factory=dict)
+
+    def of(self, m: Module, o: Options, dump: Dump | None = None) -> Lowered:
+        """A module's program; with `dump`, made anew and every step written."""
+        ctx = context(o, "image")
+        known = f"{module_key(m)} {ctx} {o.profile}"
+        if dump is not None or known not in self.made:
+            self.made[known] = lower(copy_graph(m.graph), ctx, m.prefix, m.title, dump, o.profile)
+        return self.made[known]
