@@ -22,6 +22,7 @@ import numpy as np
 from monobloc.errors import LinkError, ModelError
 
 ABI = 1
+FOREIGN = 256  # a status from here on is the code of a foreign kernel, and so is a negative one
 ALIGN = 64
 _DTYPES = {
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
@@ -126,7 +127,8 @@ class CompiledModel:
             self._write(self.input_buffer(name), name, value)
         status = self._info.run_at(self._ram.ctypes.data)
         if status:
-            raise ModelError(f"{self.name}: {self._info.strerror(status).decode()}")
+            code = f" with code {status - FOREIGN if status > 0 else status}" if not 0 <= status < FOREIGN else ""
+            raise ModelError(f"{self.name}: {self._info.strerror(status).decode()}{code}")
         return {s.name: view.copy() if copy else view for s, view in self._outputs}
 
     def _write(self, view: np.ndarray, name: str, value: Any) -> None:

@@ -80,7 +80,7 @@ def header(i: Interface) -> str:
         f"/* {comment(i.title)}: made by Monobloc. */",
         f"#ifndef {up}_H", f"#define {up}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
         "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-        f"enum {{ {up}_OK, {up}_E_INDEX, {up}_E_SHAPE, {up}_E_CPU, {up}_E_BUSY, {up}_E_KERNEL = 256 }};",
+        f"enum {{ {up}_OK, {up}_E_INDEX, {up}_E_SHAPE, {up}_E_CPU, {up}_E_BUSY, {up}_E_FOREIGN = 256 }};",
         f"const char *{p}_strerror(int status);", "",
     ]
     for kind, ports in (("in", i.inputs), ("out", i.outputs)):

@@ -279,7 +279,7 @@ class UnitWriter:
         out += [] if layer.parallel else ["  enum { tid = 0, nt = 1 };"]
         out += [f"  char *const {bank.pointer} = mem[{k}];" for k, bank in enumerate(self.p.banks)
                 if any(f"{bank.pointer} + " in b for b in layer.body)]
-        out += [f"  {b.replace(KERNEL, kernel)}" for b in layer.body]
+        out += [f"  {b.replace(KERNEL, kernel) if layer.kernel else b}" for b in layer.body]
         out += ["  return 0;", "}"]
         return out
 

@@ -33,6 +33,7 @@ _DEFINE = re.compile(r'^(define\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(.*\)[^\n]*?) #(\d
 _GROUP = re.compile(r"^attributes #(\d+) = \{([^\n]*)\}$", re.MULTILINE)
 _TRIPLE = re.compile(r'^target triple = "([^"-]*)', re.MULTILINE)
 _CALL = re.compile(r'\b(?:call|invoke)\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(')
+_SPLIT = re.compile(r'(!\{i32 \d+, !"EnableSplitLTOUnit", i32 )1\}')
 _REGULAR = re.compile(r'(!\{i32 \d+, !"ThinLTO", i32 )0\}')
 
 
@@ -135,16 +136,16 @@ class Reader:
         ours = self.o.target.triple.partition("-")[0]
         if machine is not None and machine[1] != ours:
             raise LinkError(f"{name} holds code for {machine[1]}, this link is for {ours}")
-        text = _REGULAR.sub(r"\g<1>1}", text)
+        text = _SPLIT.sub(r"\g<1>0}", _REGULAR.sub(r"\g<1>1}", text))  # flags of a module that ours agree with
         if self.kernels and (names := recursive(text)):
             self.unbounded.append(f"`{names[0]}` of {name} calls itself")
         if kind == "bitcode" and self.inline is not None:
             text = mark_inline(text, self.inline)
-        k = key(what="ir", tool=toolchain.tool_version(), text=text.encode("utf-8", "surrogateescape"), kind=kind,
-                target=[self.o.target.name, self.o.target.triple], opt=self.o.opt)
+        flags = toolchain.ir_flags(self.o.target, kind, self.o.opt)
+        k = key(what="ir", tool=toolchain.tool_version(), text=text.encode("utf-8", "surrogateescape"), flags=flags)
         made = self.cache.get(k) if self.cache is not None else None
         if made is None:
-            made = toolchain.compile_ir(text, name, self.o.target, kind, self.o.opt)
+            made = toolchain.compile_ir(text, name, flags)
             if self.cache is not None:
                 self.cache.put(k, made)
         return made

@@ -375,14 +375,16 @@ def ir_text(bitcode: bytes, what: str, tools: Tools | None = None) -> str:
         return (Path(scratch) / "out.ll").read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def compile_ir(
-    text: str, what: str, target: Target, kind: Kind, opt: str, tools: Tools | None = None
-) -> bytes:
-    """LLVM's text as an object; which CPU it may use, its functions say themselves."""
-    flags = [
+def ir_flags(target: Target, kind: Kind, opt: str) -> list[str]:
+    """What else decides the object that a text becomes."""
+    return [
         *("-x", "ir", "-c", f"--target={target.triple}", "-Wno-override-module", "-Wno-unused-command-line-argument"),
         *(*_OPT_FLAGS[opt], *_SECTIONS, *_KIND_FLAGS[kind], "-fstack-size-section"),
     ]
+
+
+def compile_ir(text: str, what: str, flags: Sequence[str], tools: Tools | None = None) -> bytes:
+    """LLVM's text as an object; which CPU it may use, its functions say themselves."""
     with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
         (Path(scratch) / "in.ll").write_text(text, encoding="utf-8", errors="surrogateescape")
         run(

@@ -100,4 +100,4 @@ class Foreign(OpDef):
         place = f'#line {a["line"]} "{a["file"]}"'
         if a["returns"] == "nothing":
             return f"{place}\n{call};"
-        return f"{place}\nconst int e = {call};\nif (e) return e < 0 ? e : MB_E_KERNEL + e;"
+        return f"{place}\nconst int e = {call};\nif (e) return e < 0 ? e : MB_E_FOREIGN + e;"

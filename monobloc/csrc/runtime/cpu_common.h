@@ -51,7 +51,7 @@ MB_RT const char *mb_strerror(int status) {
     case MB_E_CPU: return "this CPU lacks features the model was built for";
     case MB_E_BUSY: return "another call runs in the same arena";
   }
-  if (status < 0 || status > MB_E_KERNEL) return "a kernel of a foreign library failed";
+  if (status < 0 || status > MB_E_FOREIGN) return "a kernel of a foreign library failed";
   return "unknown status";
 }
 

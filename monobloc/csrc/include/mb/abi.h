@@ -37,7 +37,7 @@ enum mb_status {
   MB_E_SHAPE = 2, /* a size outside of what the model was compiled for */
   MB_E_CPU = 3,   /* this CPU lacks what the image was built for */
   MB_E_BUSY = 4,  /* another call runs in the same arena */
-  MB_E_KERNEL = 256, /* plus the code that a foreign kernel returned; its negative codes stay as they are */
+  MB_E_FOREIGN = 256, /* plus the code that a foreign kernel returned; its negative codes stay as they are */
 };
 
 /* The numbers of ONNX's TensorProto.DataType. */
