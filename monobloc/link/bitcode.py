@@ -156,7 +156,9 @@ def _obstacle(b: Bitcode) -> str:
     ours = toolchain.find_tools().llvm
     if b.major is not None and b.major > int(ours.partition(".")[0]):
         return f"its bitcode is of {b.producer.replace('LLVM', 'LLVM ', 1)}, and this link reads up to LLVM {ours}"
-    if b.modules != 1:
+    if b.modules == 0:
+        return "it holds no module"
+    if b.modules > 1:
         return f"it holds {b.modules} modules one behind the other, as `ld -r` joins them"
     return ""
 

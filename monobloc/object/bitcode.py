@@ -58,7 +58,7 @@ def read(data: Buffer, name: str) -> Bitcode:
         view = view[offset : offset + size]
     try:
         return _read(view)
-    except (struct.error, IndexError, _Damaged) as e:
+    except (struct.error, IndexError, ValueError, OverflowError, _Damaged) as e:
         raise LinkError(f"{name}: damaged bitcode", notes=[str(e)] if str(e) else ()) from None
 
 

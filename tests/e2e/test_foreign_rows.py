@@ -184,7 +184,8 @@ colour = "red"
         read_kernels([path])
     text = str(e.value)
     for expected in ("rows.toml:1: unknown operator `Matmul`", "unknown type `f12`", "unknown name `q`",
-                     "`k n` is no size", "`attr.transA ** 2` is not allowed", "needs the key `scratch`", "needs `threads = true`",
+                     "`k n` is no size", "`attr.transA ** 2` is not allowed",
+                     "needs the key `scratch`", "needs `threads = true`",
                      "no.a`: no such file", "unknown key `colour`", "either a `header` or a `prototype`",
                      "rows.toml:10: `call` is no call", "no.h`: no such file"):
         assert expected in text, f"{expected}\n--\n{text}"
@@ -208,7 +209,7 @@ def test_wrong_types_are_told_at_the_row(tmp_path: Path) -> None:
     with pytest.raises(ErrorList) as e:
         build([model], tmp_path / "m.so", "shared", ft.options(tmp_path, "rows.toml"))
     assert "rows.toml:1: the call of `twice` does not compile: incompatible pointer types" in str(e.value)
-    assert "rows.toml:12: the call of `twice` does not compile: too many arguments" in str(e.value)
+    assert "rows.toml:11: the call of `twice` does not compile: too many arguments" in str(e.value)
 
 
 def test_an_attribute_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
