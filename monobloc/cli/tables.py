@@ -16,6 +16,10 @@ def show(r: Report, everything: bool = False) -> None:
     limit = None if everything else SHORT
     machine = f" for {r['target']} {r['cpu']}" if r.get("target") else ""
     console.heading(f"{r['image']}: {console.size(r['bytes'])}{machine}")
+    owners = r.get("totals", {}).get("owner", [])
+    if len(owners) > 1:
+        _table("where the bytes go", ("whose", "bytes", ""), owners,
+               lambda t: (t["name"], f"{t['bytes']:,}", f"{100 * t['bytes'] / r['bytes']:.1f}%"), limit)
     sections = [s for s in r["sections"] if s["bytes"]]
     if sections:
         _table("sections", ("section", "bytes", "flags"), sections if everything else _by_kind(sections),

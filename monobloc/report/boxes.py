@@ -14,6 +14,7 @@ from monobloc.codegen.lower import Lowered
 from monobloc.link.trace import ENTRY, Piece, Trace
 from monobloc.object import elf
 from monobloc.object.elf import Buffer, Elf
+from monobloc.report.demangle import readable
 from monobloc.report.extents import Extent, extents
 from monobloc.report.owners import FILE, SHARED, Names, Owner, owners, table_of
 
@@ -82,7 +83,9 @@ class Teller:
     def told(self, k: int) -> str:
         """A piece in a chain: layers by the names of the model."""
         p, o = self.trace.pieces[k], self.owners[k]
-        return f"layer {o.part} of {o.group}" if o is not None and o.model and p.name.startswith("layer_") else p.name
+        if o is not None and o.model and p.name.startswith("layer_"):
+            return f"layer {o.part} of {o.group}"
+        return readable(p.name)
 
     def memory_row(self, k: int) -> Row:
         p = self.trace.pieces[k]
@@ -94,6 +97,8 @@ class Teller:
         if o is None:
             table = table_of(p.section)
             return [FILE, table, p.section] if table else [SHARED, "code and data", label]
+        if o.model and p.name.startswith("mem_"):
+            return [o.group, "memory", label]
         return [o.group, o.part or "interface", "code" if o.model and p.name.startswith("layer_") else label]
 
     def label(self, p: Piece) -> str:
@@ -102,7 +107,7 @@ class Teller:
             return " = ".join(dict.fromkeys(n for _, n, _ in known))
         if not p.symbol or p.name.startswith(".L"):
             return _what(p.name or p.section)
-        return p.name
+        return readable(p.name)
 
     def kind(self, p: Piece) -> str:
         if p.name in self.names.weights or p.name.startswith("mb_w_"):

@@ -19,15 +19,20 @@ def section(r: Report) -> str:
     out = ["<h2>Memory while it runs</h2>"]
     if rows:
         total = sum(x["bytes"] for x in rows)
-        out.append(f"<p>{number(total)} bytes of zeroed memory, in the order of size. Nothing is allocated later.</p>")
+        out.append(f"<p>{number(total)} bytes of zeroed memory, largest first. No model allocates anything later.</p>")
         out.append(_stack(rows, total))
-        out.append(table(("memory of", "what", "bytes"), [[" > ".join(x["path"][:-1]), x["symbol"] or x["path"][-1],
-                                                           x["bytes"]] for x in rows[:12]], _rest(rows, total)))
+        out.append(table(("memory of", "what", "bytes"),
+            [[_chip(k) + escape(" > ".join(x["path"][:-1])), x["symbol"] or x["path"][-1], x["bytes"]]
+             for k, x in enumerate(rows[:12])], _rest(rows, total), raw=(0,)))
     if any(b["shared"] for m in models for b in m.get("banks", ())):
         out.append("<p>Models run one at a time, so what lives within a run is in one piece of memory that all share, "
                    "as large as the largest needs it.</p>")
     out += [_plan(m) for m in models]
     return "".join(out)
+
+
+def _chip(k: int) -> str:
+    return f'<i class=chip style="background:{hue(k)}"></i>'
 
 
 def _rest(rows: list[Report], total: int) -> tuple[Any, ...]:
@@ -64,12 +69,16 @@ def _drawing(m: Report) -> str:
     steps, arena = max(len(m["steps"]), 1), max(m["arena"], 1)
     width = WIDTH - LEFT
     out = []
+    kept = max((b["start"] + b["bytes"] for b in m.get("banks", ()) if b["name"] == "io"), default=0)
     for k, b in enumerate(m["buffers"]):
         x, w = LEFT + width * b["first"] / steps, width * (b["last"] - b["first"] + 1) / steps
         h = HEIGHT * b["bytes"] / arena
         y = HEIGHT - HEIGHT * b["offset"] / arena - h
         told = (f"{b['name']} {b['type']}: {number(b['bytes'])} bytes at {number(b['offset'])}, "
                 f"steps {b['first']} to {b['last']}")
+        if b["offset"] < kept:  # inputs and outputs hold their place all the time
+            out.append(f'<rect x="{LEFT}" y="{y:.2f}" width="{width}" height="{max(h, 0.6):.2f}" fill="{hue(k)}" '
+                       f'opacity=".3"><title>{escape(told)}; kept between runs</title></rect>')
         out.append(f'<rect x="{x:.2f}" y="{y:.2f}" width="{w:.2f}" height="{max(h, 0.6):.2f}" fill="{hue(k)}">'
                    f"<title>{escape(told)}</title></rect>")
         if w > 90 and h > 13:

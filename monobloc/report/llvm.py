@@ -8,6 +8,7 @@ from typing import Any
 from monobloc.codegen.lower import Lowered
 from monobloc.link.remarks import BY_HAND
 from monobloc.link.trace import Trace
+from monobloc.report.demangle import readable
 from monobloc.report.owners import Owner, owners
 
 Row = dict[str, Any]
@@ -29,7 +30,7 @@ def remarks(trace: Trace, programs: Sequence[Lowered]) -> dict[str, list[Row]]:
             continue  # a kernel is one function, so that its registers are its own and layers share it
         function = _told(r.function, where)
         if r.kind in ("inlined", "not inlined"):
-            row: Row = {"callee": r.callee, "into": function, "count": r.count}
+            row: Row = {"callee": readable(r.callee), "into": function, "count": r.count}
             if r.detail:
                 row["reason"] = r.detail
             out[r.kind.replace(" ", "_")].append(row)
@@ -60,5 +61,5 @@ def _told(symbol: str, where: dict[str, str]) -> str:
     """`kws: conv1` for a layer, `gemm0_k_tile1 (kws: conv1)` for a kernel's part, else the symbol."""
     place = where.get(symbol)
     if place is None:
-        return symbol
-    return place if symbol.startswith("layer_") else f"{symbol} ({place})"
+        return readable(symbol)
+    return place if symbol.startswith("layer_") else f"{readable(symbol)} ({place})"

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from monobloc.report.demangle import readable
+
 Report = dict[str, Any]
 
 
@@ -157,11 +159,11 @@ def _decisions(m: Report, name: str) -> list[Report]:
 def _inlined(r: Report, name: str) -> Iterator[Answer]:
     told = r.get("llvm") or {}
     for x in told.get("inlined", ()):
-        if x["callee"] == name:
-            yield Answer(f"{name} was inlined into {x['into']}")
+        if x["callee"] in (name, readable(name)):
+            yield Answer(f"{x['callee']} was inlined into {x['into']}")
     for x in told.get("not_inlined", ()):
-        if x["callee"] == name:
-            yield Answer(f"{name} was not inlined into {x['into']}: {x['reason']}")
+        if x["callee"] in (name, readable(name)):
+            yield Answer(f"{x['callee']} was not inlined into {x['into']}: {x['reason']}")
 
 
 # -- nothing of that name -----------------------------------------------------------------------------
