@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import foreign, live, memory, remarks, stack, trace
+from monobloc.link import foreign, live, memory, promise, remarks, stack, trace
 from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
@@ -122,6 +122,7 @@ def link_modules(
         return Image(out, cached=True, modules=tuple(modules), live=told, trace=known, given=given)
     programs = memory.share([_program(m, o, progress, lowerings) for m in modules], o) if o.graph_lto else []
     prefixes = tuple(m.prefix for m in modules)
+    promise.check_ram(modules if programs else (), programs, told)
     parts: list[Compiled] = []
 
     def attempt(sections: Mapping[str, str]) -> tuple[Path, dict[str, int], Trace]:

@@ -42,6 +42,7 @@ class Liveness:
     removed: dict[str, list[str]] = field(default_factory=dict)  # outputs that nobody reads
     unread: dict[str, list[str]] = field(default_factory=dict)  # inputs that nothing needs and nobody names
     readers: dict[str, dict[str, Chain]] = field(default_factory=dict)  # of each port: who names its accessor
+    reentrant: set[str] = field(default_factory=set)  # models that are given memory for a run
 
 
 # -- names --------------------------------------------------------------------------------------------
@@ -192,6 +193,8 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
         told.readers[m.prefix] = {port: next(names[s] for s in accessors if s in names)
                                   for port, accessors in ports.items() if any(s in names for s in accessors)}
         _refuse_state(m, told.readers[m.prefix])
+        if f"{m.prefix}_run_at" in names:
+            told.reentrant.add(m.prefix)
         if any(s in names for s in tables(m)):
             kept.append(m)
             continue

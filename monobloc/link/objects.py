@@ -60,6 +60,7 @@ class Module:
     title: str
     origin: str = ""
     part: PartInfo | None = None
+    ram_max: int = 0  # what the header says that a run needs at most; 0: no header was written before
 
     @property
     def own_prefix(self) -> str:
@@ -97,6 +98,7 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
         "cpu": o.target.cpu,
         "features": list(o.target.features),
         "threads": o.threads,
+        "ram_max": native.interface.arena,
         "numerics": o.numerics,
         "part": None if m.part is None else asdict(m.part),
         "graph_hash": hashlib.sha256(ir.encode()).hexdigest(),
@@ -257,7 +259,7 @@ def read_module(obj: Object) -> Module:
     except ModelError as e:
         raise LinkError(f"{obj.name}: damaged graph: {e.message}") from None
     _restore_logical(g, obj.name)
-    return Module(g, prefix, title, obj.name, _part_info(obj))
+    return Module(g, prefix, title, obj.name, _part_info(obj), int(obj.summary.get("ram_max", 0)))
 
 
 def _restore_logical(g: Graph, name: str) -> None:
