@@ -154,7 +154,8 @@ def _of_modules(file: Path, modules: Sequence[Module], o: Options) -> dict[str, 
     return {
         "report": facts.FORMAT, "image": file.name, "bytes": len(data), "target": o.target.name, "cpu": o.target.cpu,
         "features": list(o.target.features), "options": facts.options_facts(o),
-        **facts.of_bytes(data, None, programs), "models": [facts.of_program(p) for p in programs],
+        **facts.of_bytes(data, None, programs), "models": [
+            {**facts.of_program(p), **facts.fate(m.graph, p)} for m, p in zip(modules, programs, strict=True)],
     }
 
 

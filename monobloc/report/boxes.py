@@ -16,7 +16,7 @@ from monobloc.object import elf
 from monobloc.object.elf import Buffer, Elf
 from monobloc.report.demangle import readable
 from monobloc.report.extents import Extent, extents
-from monobloc.report.owners import FILE, SHARED, Names, Owner, owners, table_of
+from monobloc.report.owners import FILE, UNKNOWN, Names, Owner, owners, table_of
 
 Row = dict[str, Any]
 LTO_PARTS = (".monobloc", ".llvm.lto", ".llvmbc", ".llvmcmd")
@@ -96,7 +96,7 @@ class Teller:
         label = self.label(p)
         if o is None:
             table = table_of(p.section)
-            return [FILE, table, p.section] if table else [SHARED, "code and data", label]
+            return [FILE, table, p.section] if table else [UNKNOWN, p.section, label]
         if o.model and p.name.startswith("mem_"):
             return [o.group, "memory", label]
         return [o.group, o.part or "interface", "code" if o.model and p.name.startswith("layer_") else label]

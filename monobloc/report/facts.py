@@ -61,10 +61,13 @@ def _changes(p: Lowered, given: Mapping[str, Graph], image: Image) -> dict[str, 
     outputs, inputs = image.live.removed.get(prefix, []), image.live.unread.get(prefix, [])
     told: dict[str, Any] = {"removed_outputs": outputs, "removed_inputs": inputs,
                             "readers": {k: list(v) for k, v in image.live.readers.get(prefix, {}).items()}}
-    if prefix in given:
-        fate = changes.Fate(given[prefix], p, outputs, inputs)
-        told |= {"removed": fate.removed(), "fused": fate.fused()}
-    return told
+    return told | (fate(given[prefix], p, outputs, inputs) if prefix in given else {})
+
+
+def fate(given: Graph, p: Lowered, outputs: Sequence[str] = (), inputs: Sequence[str] = ()) -> dict[str, Any]:
+    """What was removed on the way from a graph to its program, and what fused."""
+    told = changes.Fate(given, p, outputs, inputs)
+    return {"removed": told.removed(), "fused": told.fused()}
 
 
 def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:

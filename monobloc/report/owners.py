@@ -22,8 +22,8 @@ _C_LIBRARY = re.compile(
     r"|stdc\+\+|supc\+\+|c\+\+|c\+\+abi|unwind|util|resolv|g|nosys|rdimon)(?:-[\d.]+)?\.(?:a|so)\b.*)")
 _COPY = re.compile(r"\.\d+$|\.(?:part|cold|constprop|isra|specialized|resume)(?:\.\d+)*$")
 
-APPLICATION, C_LIBRARY, RUNTIME, SHARED, FILE = (
-    "application", "C library", "runtime", "shared by several", "the file itself")
+APPLICATION, C_LIBRARY, RUNTIME, SHARED, FILE, UNKNOWN = (
+    "application", "C library", "runtime", "shared by several", "the file itself", "not told apart")
 ROUNDS = 8  # of asking readers; each settles what is one reference further away
 KINDS = ("code", "kernel", "weights", "data", "structure", "padding")
 _TABLES = {  # what the linker makes, by section

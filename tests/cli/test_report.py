@@ -121,6 +121,14 @@ def test_a_program_adds_up_and_everything_has_its_owner(
     assert max(work) >= max(m["arena"] for m in r["models"]) - 8 * 40
 
 
+def test_models_and_foreign_files_are_told_apart(tmp_path: Path, program: tuple[str, ...], mb: Command) -> None:
+    assert "layer product of kws" in mb("inspect", "kws.onnx", "--why", "bias").out
+    told = json.loads(mb("inspect", "dsp.o", "--json").out)
+    adds_up(told, tmp_path / "dsp.o")
+    assert owned(told)["not told apart"] > 0
+    assert "needed by dsp_level" in mb("inspect", "dsp.o", "--why", "inner").out
+
+
 def test_every_kind_of_file_adds_up(tmp_path: Path, mb: Command) -> None:
     tiny(tmp_path / "m.onnx")
     for out in ("m.exe", "m.so", "m.a", "m.o"):
