@@ -110,7 +110,8 @@ def options(paths: Sequence[Path], found: Sequence[Item], mode: str, env: Mappin
         raise LinkError("the models were compiled for different machines or with different numerics", notes=notes,
                         hints=["compile them again with the same `--target`, `--cpu` and `--numerics`"])
     target, cpu, features, numerics, _ = facts[0]
-    size = any(i.flag in ("-Os", "-Oz") for i in found)
+    levels = [i.flag for i in found if i.flag.startswith("-O")]
+    size = bool(levels) and levels[-1] in ("-Os", "-Oz")
     debug = any(i.flag.startswith("-g") and i.flag != "-g0" for i in found)
     return Options(
         target=resolve(target, cpu, features), lto=mode, optimize="size" if size else "speed",  # type: ignore[arg-type]

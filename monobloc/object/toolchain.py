@@ -458,7 +458,7 @@ class Linked:
 
 
 _HARDENING = (
-    *("-z", "relro", "-z", "now", "-z", "noexecstack", "-z", "separate-code"),
+    *("-z", "relro", "-z", "now", "-z", "noexecstack"),
     *("--build-id=sha1", "--hash-style=gnu", "--eh-frame-hdr"),
 )
 
@@ -524,7 +524,9 @@ def _kind_flags(job: LinkJob) -> list[str]:
     if job.kind == "relocatable":
         return ["-r", *entry, *gc]
     icf = job.icf or ("safe" if job.libc else "all")
-    common = [*_HARDENING, *gc, f"--icf={icf}", *(["-s"] if job.strip else []), *entry]
+    # Code and constants on pages of their own, but for size: a page of padding at each border.
+    pages = "noseparate-code" if job.opt == "size" else "separate-code"
+    common = [*_HARDENING, "-z", pages, *gc, f"--icf={icf}", *(["-s"] if job.strip else []), *entry]
     if job.kind == "shared":
         return ["-shared", "-z", "undefs" if job.undefs else "defs", *common]
     dynamic = job.libc.dynamic_linker if job.libc else ""
