@@ -130,7 +130,7 @@ def implementation(i: Interface) -> str:
     out += [
         "",
         *_memory(i),
-        f"static const char features[] = {c_string(features)};",
+        f"#define FEATURES {c_string(features)} /* a literal: one for all models, so that one check serves them */",
         "",
         f"MB_EXPORT extern const size_t {p}_ram_size;",
         f"const size_t {p}_ram_size = {max(i.arena, 1)};",
@@ -208,7 +208,7 @@ def _runs(i: Interface) -> list[str]:
     out = [
         "",
         "static __attribute__((noinline)) int run_in(mb_mem mem) {",
-        "  int e = mb_cpu_check(features);",
+        "  int e = mb_cpu_check(FEATURES);",
         "  if (e) return e;",
         f"  const uint64_t fp = {enter}();",
     ]
@@ -275,7 +275,7 @@ def _info(i: Interface) -> list[str]:
         f"  .ram_size = {max(i.arena, 1)}u, .weights_bytes = {i.weights_bytes}u, .stack_bound = {i.stack_bound}u,",
         f"  .run = {p}_run, .run_at = {p}_run_at, .reset = {p}_reset, .reset_at = {p}_reset_at, .ram = own_ram,",
         f"  .set_threads = {p}_set_threads, .stop = {p}_stop, .strerror = {p}_strerror,",
-        f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = features,",
+        f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = FEATURES,",
         f"  .max_threads = {i.threads}, .n_banks = {len(i.banks)}, .banks = banks,",
         "};",
     ]

@@ -11,14 +11,16 @@ import struct
 
 from monobloc.errors import InternalError
 from monobloc.object import elf
-from monobloc.object.elf import Elf
+from monobloc.object.elf import Elf, Section
 
 _KEPT = (".comment",)
 
 
 def stripped_end(e: Elf) -> tuple[int, bytes, bytes]:
     """Where the loaded part of the file ends, what comes behind it, and the new file header."""
-    kept = [s for s in e.sections if s.index == 0 or s.flags & elf.SHF_ALLOC or s.name in _KEPT]
+    needed = {i for s in e.sections for i in (s.link, s.info)}
+    kept = [s for s in e.sections if s.index == 0 or s.index in needed or not _is_nothing(s)]
+    kept = [s for s in kept if s.index == 0 or s.flags & elf.SHF_ALLOC or s.name in _KEPT]
     loaded = [s for s in kept if s.flags & elf.SHF_ALLOC and s.type != elf.SHT_NOBITS]
     end = max([s.offset + s.size for s in loaded] + [e.header[5] + e.header[9] * e.header[10]])
     new = {s.index: i for i, s in enumerate(kept)}
@@ -46,6 +48,11 @@ def stripped_end(e: Elf) -> tuple[int, bytes, bytes]:
     head[6], head[12], head[13] = end + len(body), len(rows), len(rows) - 1
     body += b"".join(e.cls.section.pack(*row) for row in rows)
     return end, bytes(body), e.cls.header.pack(*head)
+
+
+def _is_nothing(s: Section) -> bool:
+    """A header without bytes: left over from start files, or the linker's padding."""
+    return s.size == 0 or (s.type == elf.SHT_NOBITS and s.name == ".relro_padding")
 
 
 def build_id_place(e: Elf) -> tuple[int, int] | None:

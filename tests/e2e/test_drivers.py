@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from monobloc.drivers import args, tools
+from monobloc.drivers import args, models, tools
 from monobloc.errors import LinkError
 from monobloc.object import elf, fat
 
@@ -170,6 +170,11 @@ def test_what_nobody_uses_is_gone(digits: Path) -> None:
     tool("cc", "app.o", "dsp.o", "digits.o", "-g", "-o", "app", cwd=digits)
     found = names(digits / "app")
     assert "dsp_rms" not in found and "main" in found
+
+
+@pytest.mark.parametrize("line, level", [("-Os", "size"), ("-Os -O3", "speed"), ("-O2", "speed"), ("-O -Oz", "size")])
+def test_the_last_level_counts(line: str, level: str, digits: Path) -> None:
+    assert models.options([digits / "digits.o"], args.items(line.split()), "thin", {}).optimize == level
 
 
 @pytest.mark.parametrize("shape", [[], ["-no-pie"]], ids=["direct", "closed"])
