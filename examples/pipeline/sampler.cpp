@@ -9,7 +9,8 @@ public:
   float at(float x, float y) const override {
     return pixel(static_cast<int>(std::floor(x + 0.5f)), static_cast<int>(std::floor(y + 0.5f)));
   }
-  const char *describe() const override { return "the nearest pixel"; }
+  const char *name() const override { return "the nearest pixel"; }
+  float reach() const override { return 0.5f; }
 };
 
 class Linear final : public Sampler {
@@ -21,7 +22,8 @@ public:
     return (1 - v) * ((1 - u) * pixel(i, j) + u * pixel(i + 1, j)) +
            v * ((1 - u) * pixel(i, j + 1) + u * pixel(i + 1, j + 1));
   }
-  const char *describe() const override { return "linear between four pixels"; }
+  const char *name() const override { return "linear between four pixels"; }
+  float reach() const override { return 1.0f; }
 };
 
 class Smooth final : public Sampler {
@@ -37,7 +39,8 @@ public:
       }
     return sum / all;
   }
-  const char *describe() const override { return "weighted by a bell over 25 pixels"; }
+  const char *name() const override { return "weighted by a bell over 25 pixels"; }
+  float reach() const override { return 2.5f; }
 };
 
 }  // namespace

@@ -10,8 +10,9 @@ public:
   explicit Sampler(const pix_image &image)
       : pixels(static_cast<const float *>(image.data)), width(image.width), height(image.height) {}
   virtual ~Sampler() = default;
+  virtual const char *name() const = 0;
+  virtual float reach() const = 0;  // how far away the pixels are that count
   virtual float at(float x, float y) const = 0;
-  virtual const char *describe() const = 0;
 
 protected:
   float pixel(int x, int y) const {

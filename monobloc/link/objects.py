@@ -194,9 +194,12 @@ def source_jobs(
     for name, text in files.items():
         if not o.debug:  # where a line came from moves with every line above it
             text = _LINES.sub("", text)
-        target = o.target.baseline() if name.endswith(".interface.c") else o.target
+        meets_users = name.endswith(".interface.c")
+        target = o.target.baseline() if meets_users else o.target
+        # Freestanding code is not inlined into hosted: LLVM minds which builtins either may call.
+        own = (*extra, "-fhosted") if meets_users else extra
         jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
-                               extra=extra, name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))
+                               extra=own, name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))
     return jobs
 
 

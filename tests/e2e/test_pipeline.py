@@ -26,6 +26,8 @@ three at 133,  28
 two   at 137,  85
 """
 MODES = ("none", "thin", "full")
+LAYERS = re.compile(r"layer_|\w+_k_|mb_finder|mb_digits|run_in")  # and kernels, and what calls them
+INDIRECT = re.compile(r"(?:call|jmp) +\*.*")
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("gcc", "g++", "make"))), reason="no `gcc`, `g++` or `make`: no C++ library to link"
@@ -43,13 +45,16 @@ class Made:
     def data(self) -> bytes:
         return self.path.read_bytes()
 
+    def code(self) -> dict[str, str]:
+        """Instructions of each function."""
+        text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", self.path], capture_output=True, text=True).stdout
+        return {m[1]: m[2] for m in re.finditer(r"^\w+ <(\S+)>:\n(.*?)(?=\n\n|\Z)", text, re.M | re.S)}
+
     def names(self) -> set[str]:
         return {s.name for s in elf.symbols(self.data) if s.defined}
 
     def model_code(self) -> int:
-        """Layers and the kernels they call."""
-        known = re.compile(r"layer_|\w+_k_|mb_finder|mb_digits|run_in")
-        return sum(s.size for s in elf.symbols(self.data) if s.type == elf.STT_FUNC and known.match(s.name))
+        return sum(s.size for s in elf.symbols(self.data) if s.type == elf.STT_FUNC and LAYERS.match(s.name))
 
 
 def make(folder: Path, tools: dict[str, str], *words: str) -> str:
@@ -122,3 +127,34 @@ def test_paths_of_types_nobody_calls_are_gone(mode: str, made: dict[str, Made]) 
     assert not [n for n in code if re.match(r"(f32|u8|u16)_(u8|u16)", n)]
     if mode == "full":
         assert not [n for n in code if n.startswith("pix_resize")], "one filter is left, where it is called"
+
+
+# -- the code ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", MODES)
+def test_the_hot_loop_calls_no_virtual_function(mode: str, made: dict[str, Made]) -> None:
+    """Three classes sample an image, the program makes one of them: `Sampler::at` is the fifth of a table."""
+    around = [t for n, t in made[mode].code().items() if "sample_square" in n or n == "main"]
+    calls = [c for t in around for c in INDIRECT.findall(t) if "*0x20(" in c]
+    assert bool(calls) == (mode == "none"), calls
+    assert not [n for n in made[mode].names() if "Nearest" in n or "Smooth" in n]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kernels_call_directly(mode: str, made: dict[str, Made]) -> None:
+    layers = {n: t for n, t in made[mode].code().items() if LAYERS.match(n)}
+    assert len(layers) > 15 and not [n for n, t in layers.items() if INDIRECT.search(t)]
+
+
+@pytest.mark.parametrize("mode", ["thin", "full"])
+def test_accessors_are_constants(mode: str, made: dict[str, Made]) -> None:
+    accessor = re.compile(r"(finder|digits)_(in|out)_")
+    assert [n for n in made["none"].names() if accessor.match(n)]
+    assert not [n for n in made[mode].names() if accessor.match(n)]
+
+
+@pytest.mark.parametrize("mode", ["thin", "full"])
+def test_the_application_keeps_to_its_own_cpu(mode: str, made: dict[str, Made]) -> None:
+    """It is compiled for any x86-64; what layers may use must not move into it."""
+    code = made[mode].code()
+    wide = {n for n, t in code.items() if re.search(r"%[yz]mm", t)}
+    assert not {n for n in wide if not LAYERS.match(n)}
