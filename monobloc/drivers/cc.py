@@ -31,11 +31,12 @@ def main(verb: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
         print(Path(__file__).resolve().parents[1] / "cmake")
         return 0
     found = [_depfile(i) for i in args.items(args.expand(argv))]
+    to_linker = any(i.flag.startswith(("-Wl,", "-Xlinker")) for i in found)  # as in `cc -Wl,--version`
     one = Compiler(verb, env)
     stage = args.flags(found) & {"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-###"}
     if stage == {"-c"}:
         return one.compile(found)
-    if stage or not any(i.input for i in found):
+    if stage or not (to_linker or any(i.input for i in found)):
         return one.plain(found)
     return one.link(found)
 
@@ -102,6 +103,8 @@ class Compiler:
             if models.direct(found):
                 return models.link(found, out, mode, self.env)
             found = models.closed(found, mode, tmp, self.env)
+        if mode != "none" and not relocatable:
+            found = _fit(found, mode, tmp)
         return self._lld(found, mode, relocatable)
 
     def _lld(self, found: Sequence[Item], mode: str, relocatable: bool) -> int:
@@ -133,6 +136,19 @@ def lto_flags(mode: str, level: int, env: Mapping[str, str]) -> list[str]:
     if mode == "thin" and (cache := _thinlto_cache(env)):
         flags += [f"--thinlto-cache-dir={cache}", "--thinlto-cache-policy=cache_size_bytes=1g"]
     return flags
+
+
+def _fit(found: Sequence[Item], mode: str, folder: Path) -> list[Item]:
+    """Inputs whose bitcode lld could not link as it is, or that lost or gained symbols since, made fit for it."""
+    from monobloc.link.bitcode import Reader
+    from monobloc.options import Options
+
+    reader = Reader(folder, Options(lto=mode))  # type: ignore[arg-type]
+    paths = [Path(i.words[0]) for i in found if i.input]
+    new = iter(reader.inputs(paths))
+    for note in reader.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return [Item((str(next(new)),), True, i.language) if i.input else i for i in found]
 
 
 def _virtual_calls(found: Sequence[Item], line: Sequence[str]) -> tuple[str, ...]:

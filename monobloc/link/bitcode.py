@@ -27,6 +27,7 @@ from monobloc.object.elf import Buffer, Elf
 from monobloc.options import Options
 
 Inline = Callable[[str], bool]  # whether a function of this name is inlined wherever it is called
+_GENERATED = ("DW.ref.", "__x86.", "__llvm_")  # what only native code defines: references and thunks of its own
 FAT, EMBEDDED = ".llvm.lto", ".llvmbc"
 _HIDDEN = b".llvm.off"  # as long as FAT: a section that the linker does not look for
 _DEFINE = re.compile(r'^(define\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(.*\)[^\n]*?) #(\d+)', re.MULTILINE)
@@ -109,7 +110,7 @@ class Reader:
         content = bytes(parsed.content(section))
         try:
             b = bitcode.read(content, name)
-            why = _obstacle(b) or (_more_than(b, parsed) if section.name == EMBEDDED else "")
+            why = _obstacle(b) or _more_than(b, parsed) or _hidden(b, parsed)
         except LinkError as e:
             b, why = None, e.message.rpartition(": ")[2]
         if b is None or why:
@@ -164,10 +165,16 @@ def _obstacle(b: Bitcode) -> str:
 
 
 def _more_than(b: Bitcode, e: Elf) -> str:
-    """Whether an object defines what its bitcode does not, as after `ld -r` with native objects."""
+    """Whether an object defines what its bitcode does not, as after `ld -r` or `objcopy --redefine-sym`."""
     native = {s.name for s in e.symbols if s.defined and s.bind != elf.STB_LOCAL and s.name}
-    more = sorted(native - b.defined)
+    more = sorted(n for n in native - b.defined if not n.startswith(_GENERATED))
     return f"`{more[0]}` is not in it" if more else ""
+
+
+def _hidden(b: Bitcode, e: Elf) -> str:
+    """Whether what the bitcode gives to others was made local since, as by `objcopy --localize-symbol`."""
+    local = sorted(b.defined & {s.name for s in e.symbols if s.defined and s.bind == elf.STB_LOCAL})
+    return f"`{local[0]}` is local to its native code" if local else ""
 
 
 def _without(data: Buffer, e: Elf) -> bytes:

@@ -141,6 +141,34 @@ def test_links_without_models(flags: str, tmp_path: Path) -> None:
     assert ("_Z3twov" in found) == (flags == "-fno-lto")  # inlined across files by LTO alone
 
 
+def test_objects_that_other_tools_changed(tmp_path: Path) -> None:
+    """`ld -r` and `objcopy` change the native half only; then that half is linked."""
+    if not shutil.which("objcopy"):
+        pytest.skip("no `objcopy`")
+    (tmp_path / "lib.c").write_text("int lib(void) { return 4; }\n")
+    (tmp_path / "main.c").write_text("int lib(void);\nint main(void) { return lib(); }\n")
+    (tmp_path / "thrower.cpp").write_text(
+        "#include <stdexcept>\nvoid f(int x) { if (x) throw std::logic_error(\"\"); }\n"
+        "int main() { try { f(1); } catch (const std::exception &) { return 4; } }\n")
+    tool("cc", "-O2", "-c", "lib.c", "main.c", cwd=tmp_path)
+    run("ld", "-r", "main.o", "lib.o", "-o", "joined.o", cwd=tmp_path)
+    run("objcopy", "--redefine-sym", "lib=other", "lib.o", "renamed.o", cwd=tmp_path)
+    run("objcopy", "--localize-symbol=lib", "lib.o", "local.o", cwd=tmp_path)
+    for line, why in (("joined.o", "2 modules"), ("main.c -Dlib=other renamed.o", "`other` is not in it"),
+                      ("main.o lib.o local.o", "`lib` is local")):
+        said = tool("cc", "-O2", *line.split(), "-o", "app", cwd=tmp_path).stderr
+        run("./app", cwd=tmp_path, code=4)
+        assert "its native code is linked" in said and why in said, said
+    tool("c++", "-O2", "-c", "thrower.cpp", cwd=tmp_path)
+    assert tool("c++", "-O2", "thrower.o", "-o", "app", cwd=tmp_path).stderr == ""
+    run("./app", cwd=tmp_path, code=4)
+
+
+def test_the_linker_says_which_it_is(tmp_path: Path) -> None:
+    """Build systems ask for it by `-Wl,--version`, and choose options by the answer."""
+    assert tool("cc", "-Wl,--version", cwd=tmp_path).stdout.startswith("LLD")
+
+
 def test_sections_found_by_name_stay(tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text(
         '__attribute__((section("plugins"), used)) static int p = 7;\n'
