@@ -62,6 +62,11 @@ def lower(
     `profile` adds a counter of clock ticks per layer, exported as `mb_<prefix>_part<k>_ticks`.
     """
     run_passes(g, ctx, dump=dump)
+    return generate(g, ctx, prefix, title, profile)
+
+
+def generate(g: Graph, ctx: PassContext, prefix: str, title: str, profile: bool = False) -> Lowered:
+    """Place and write a graph that the passes are done with."""
     scratch = scratch_bytes(g, ctx.target, ctx.threads)
     p = place(g, ctx, scratch)
     unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads, profile, by_content=ctx.stage == "object").write()

@@ -24,7 +24,7 @@ from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
-from monobloc.link import foreign, live, memory, promise, remarks, stack, trace
+from monobloc.link import foreign, live, memory, merge, promise, remarks, stack, trace
 from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.live import Liveness
@@ -120,7 +120,8 @@ def link_modules(
     if cache is not None and k and (known := _from_cache(cache, k, out, o.map)) is not None:
         _set_mode(out, emit)
         return Image(out, cached=True, modules=tuple(modules), live=told, trace=known, given=given)
-    programs = memory.share([_program(m, o, progress, lowerings) for m in modules], o) if o.graph_lto else []
+    optimized = [_program(m, o, progress, lowerings) for m in modules] if o.graph_lto else []
+    programs = memory.share(merge.share_weights(optimized, o.profile), o)
     prefixes = tuple(m.prefix for m in modules)
     promise.check_ram(modules if programs else (), programs, told)
     parts: list[Compiled] = []
@@ -247,7 +248,8 @@ def _link(
         code += [p.out for p in parts]
         code.append(folder / "weights.o")
         weights, names = weights_of(programs, sections), weight_names(programs)
-        write_atomic(folder / "weights.o", fat.weights_object(weights, o.target.elf_machine, o.large_over, names))
+        write_atomic(folder / "weights.o", fat.weights_object(weights, o.target.elf_machine, o.large_over, names,
+                                                              merge.inside(weights)))
     else:
         code += _as_they_are(objects, folder, o)
     code += support_files(prefixes, folder, emit, o, cache, bool(user))

@@ -80,17 +80,21 @@ def weight_symbol(content_hash: str) -> str:
 
 def weight_sections(
     weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
-    names: Mapping[str, Sequence[str]] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None, inside: Mapping[str, tuple[str, int]] | None = None,
 ) -> tuple[list[elf.NewSection], list[elf.NewSymbol]]:
     """The weights as data that any linker merges by content.
 
     With `names`, symbols of each weight's own in place of that by content: then each is in one file
     only, so there is nothing to merge. The first of them has the weight's size, the others have none.
+    `inside` are weights that are names for a place in another one.
     """
     large = machine == elf.EM_X86_64 and sum(map(_size, weights.values())) > large_over
     prefix, flags = (".lrodata", elf.SHF_X86_64_LARGE) if large else (".rodata", 0)
     sections, symbols = [], []
+    section: dict[str, str] = {}
     for h, w in sorted(weights.items()):
+        if inside and h in inside:
+            continue
         name, symbol = f"{prefix}.mb.{h}", "" if names is not None else weight_symbol(h)
         if not _WEIGHT_SECTION.fullmatch(name):
             raise LinkError(f"`{h}` cannot be the name of a weight")
@@ -98,15 +102,18 @@ def weight_sections(
         sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, comdat=symbol))
         own = [symbol] if names is None else names[h]
         symbols += [elf.NewSymbol(s, name, size=_size(w) if k == 0 else 0) for k, s in enumerate(own)]
+        section[h] = name
+    for h, (host, at) in sorted((inside or {}).items()):
+        symbols += [elf.NewSymbol(s, section[host], value=at) for s in (names or {}).get(h, [])]
     return sections, symbols
 
 
 def weights_object(
     weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
-    names: Mapping[str, Sequence[str]] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None, inside: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[Buffer]:
     """A relocatable of weights alone, as buffers to write."""
-    return elf.write_object(machine, *weight_sections(weights, machine, large_over, names))
+    return elf.write_object(machine, *weight_sections(weights, machine, large_over, names, inside))
 
 
 def _size(w: Weight) -> int:

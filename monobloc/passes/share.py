@@ -12,6 +12,7 @@ or for `--optimize size`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monobloc.ir.graph import Const, Graph, Node, Value, content_key
@@ -44,26 +45,31 @@ class Share:
     name = "share"
 
     def run(self, g: Graph, ctx: PassContext) -> bool:
-        stored = _products(g)
-        changed = False
-        for v in g.constants():
-            if v.dtype is not DType.F32 or v.type.rank != 2 or v.type.bytes < MIN_BYTES or not _only_looked_up(g, v):
+        return share(g, products(g), ctx)
+
+
+def share(g: Graph, stored: Sequence[Stored], ctx: PassContext) -> bool:
+    """Lookups in `g` read what the products of this graph, or of another of the same image, have stored."""
+    changed = False
+    for v in g.constants():
+        if v.dtype is not DType.F32 or v.type.rank != 2 or v.type.bytes < MIN_BYTES or not _only_looked_up(g, v):
+            continue
+        for s in stored:
+            if s.value is v or (swapped := _same_matrix(v, s)) is None:
                 continue
-            for s in stored:
-                if s.value is v or (swapped := _same_matrix(v, s)) is None:
-                    continue
-                if not _pays(v, s, ctx):
-                    ctx.reason(v.users[0], self.name, f"%{v.name} is stored for itself: it is read too often")
-                    continue
-                for node in list(dict.fromkeys(v.users)):
-                    ctx.reason(node, self.name, f"reads %{v.name} in %{s.value.name}, which is stored for a product")
-                    _read_there(g, node, v, s, swapped)
-                changed = True
-                break
-        return changed
+            if not _pays(v, s, ctx):
+                ctx.reason(v.users[0], Share.name, f"%{v.name} is stored for itself: it is read too often")
+                continue
+            for node in list(dict.fromkeys(v.users)):
+                ctx.reason(node, Share.name, f"reads %{v.name} in %{s.value.name}, which is stored for a product")
+                _read_there(g, node, v, s, swapped)
+            changed = True
+            break
+    return changed
 
 
-def _products(g: Graph) -> list[Stored]:
+def products(g: Graph) -> list[Stored]:
+    """The matrices that products read, as they are stored; of graphs that have their kernels."""
     out = []
     for node in g.nodes:
         if not is_contraction(node) or node.attrs.get("kernel") != "gemm":
@@ -122,7 +128,9 @@ def _read_there(g: Graph, node: Node, v: Value, s: Stored, swapped: bool) -> Non
     """The group reads the stored form, and takes the matrix out of it element by element."""
     group = node if node.op == "Fused" else fuse_group(g, [node])
     body = group.body
-    assert body is not None
+    assert body is not None and s.value.const is not None
+    mine = next((x for x in g.constants() if x is s.value or x.const is s.value.const), None)
+    there = mine or g.const_value(f"{v.name}.stored", s.value.type, s.value.const)  # another program's
     for at, outer in enumerate(group.inputs):
         if outer is not v:
             continue
@@ -138,4 +146,4 @@ def _read_there(g: Graph, node: Node, v: Value, s: Stored, swapped: bool) -> Non
                                before=first).outputs[0]
         body.replace(old, matrix)
         body.inputs[at] = new
-        g.set_input(group, at, s.value)
+        g.set_input(group, at, there)

@@ -8,11 +8,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from border import Linked, build, model
+from border import Linked, build, model, module
 from onnx import helper
 
 from monobloc import driver
+from monobloc.codegen.lower import Lowered
+from monobloc.link.image import link_modules
+from monobloc.link.merge import inside
 from monobloc.link.objects import compile_module
+from monobloc.loader import CompiledModel
+from monobloc.object.fat import Weight
 from monobloc.options import Options
 from monobloc.targets import resolve
 
@@ -95,3 +100,49 @@ def test_the_object_holds_it_once_and_links_to_the_same_image(tmp_path: Path, ca
     images = [driver.link([tmp_path / "lm.o"], tmp_path / "a.so", "shared", replace(o, cache=None)),
               driver.build([tmp_path / "lm.onnx"], tmp_path / "b.so", "shared", replace(o, cache=None)).image]
     assert images[0].path.read_bytes() == images[1].path.read_bytes()
+
+
+# -- across programs ------------------------------------------------------------------------------------
+def two(models: dict[str, onnx.ModelProto], folder: Path) -> tuple[Path, list[Lowered]]:
+    """Programs of one image that are called apart."""
+    image = link_modules([module(m, name, OPTIONS) for name, m in models.items()], folder / "two.so", "shared", OPTIONS)
+    return image.path, image.programs
+
+
+def test_a_table_is_stored_once_for_a_model_that_looks_up_and_one_that_multiplies(tmp_path: Path) -> None:
+    w = table(9000)
+    embed = model([node("Gather", ["e", "i"], ["y"])], [("i", "i64", [1])], [("y", "f32", [1, HIDDEN])], e=w)
+    head = model([node("MatMul", ["h", "w"], ["y"])], [("h", "f32", [1, HIDDEN])], [("y", "f32", [1, 9000])],
+                 w=np.ascontiguousarray(w.T))
+    path, programs = two({"embed": embed, "head": head}, tmp_path)
+    assert path.stat().st_size < 1.2 * w.nbytes
+    i = np.array([8999])
+    assert CompiledModel(path, 0).run({"i": i})["y"].tobytes() == w[i].tobytes()
+    h = np.random.default_rng(1).standard_normal((1, HIDDEN)).astype(np.float32)
+    np.testing.assert_allclose(CompiledModel(path, 1).run({"h": h})["y"], h @ w.T, rtol=1e-4, atol=1e-5)
+    assert any("stored for a product" in text for p in programs for _, _, text in p.context.why)
+
+
+def test_a_weight_within_another_is_a_place_in_it(tmp_path: Path) -> None:
+    """The first rows of a table of positions; a part that does not begin where weights may is stored."""
+    t = np.random.default_rng(SEED).standard_normal((256, 16)).astype(np.float32)
+    parts = {"long": t, "short": np.ascontiguousarray(t[32:96]), "odd": t.reshape(-1)[1:1025].reshape(64, 16).copy()}
+    models = {name: model([node("Add", ["x", "t"], ["y"])], [("x", "f32", list(a.shape))],
+                          [("y", "f32", list(a.shape))], t=a) for name, a in parts.items()}
+    path, _ = two(models, tmp_path)
+    data = path.read_bytes()
+    assert data.count(t.tobytes()) == 1 and data.count(parts["short"].tobytes()) == 1
+    assert data.count(parts["odd"].tobytes()) == 2  # once in the table, where it is not aligned
+    for name, a in parts.items():
+        x = np.ones_like(a)
+        assert CompiledModel(path, sorted(parts).index(name)).run({"x": x})["y"].tobytes() == (x + a).tobytes()
+
+
+def test_places_keep_alignment_and_memory_regions() -> None:
+    t = np.arange(256, dtype=np.uint32)
+    whole, half, odd = (Weight(x.tobytes()) for x in (t, t[64:128], t[3:131]))
+    assert inside({"a": whole, "b": half, "c": odd}) == {"b": ("a", 256)}
+    assert inside({"a": whole, "b": replace(half, section=".fast")}) == {}
+    zeros = Weight(bytes(1024)), Weight(bytes(512)), Weight(bytes(100))
+    assert inside(dict(zip("abc", zeros, strict=True))) == {"b": ("a", 0)}
+    assert inside({"a": half}) == {}
