@@ -1,7 +1,7 @@
 """A content-addressed store of build results.
 
 A key is the SHA-256 of everything that decides a result: sources, options, tool versions. An entry
-is one file: a header with the digest of its content, then the content. It is written beside its
+is one file: a header with the digest of its key and content, then the content. It is written beside its
 place and renamed, so two processes at once, or a crash, leave a whole entry or none; a damaged one
 is a miss. Eviction drops the entries that were used longest ago.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_MAGIC = b"monobloc-cache-1\n"
+_MAGIC = b"monobloc-cache-2\n"
 _HEADER = len(_MAGIC) + 64 + 1
 
 
@@ -81,7 +81,7 @@ class Cache:
         except OSError:
             return None
         body = memoryview(data)[_HEADER:]
-        if data[: len(_MAGIC)] != _MAGIC or _digest(data) != hashlib.sha256(body).hexdigest():
+        if data[: len(_MAGIC)] != _MAGIC or _digest(data) != _sum(k, body):
             self._drop(k)
             return None
         with suppress(OSError):
@@ -90,7 +90,7 @@ class Cache:
 
     def put(self, k: str, data: bytes) -> None:
         """Stores the content. A full disk or a read-only folder costs the cache, not the build."""
-        head = _MAGIC + hashlib.sha256(data).hexdigest().encode() + b"\n"
+        head = _MAGIC + _sum(k, data).encode() + b"\n"
         with suppress(OSError):
             write_atomic(self.path(k), [head, data])
 
@@ -130,6 +130,13 @@ class Cache:
 
     def clear(self) -> None:
         shutil.rmtree(self.root / "entries", ignore_errors=True)
+
+
+def _sum(k: str, body: bytes | memoryview) -> str:
+    """Of the key too: an entry that lies under another's name is as wrong as a damaged one."""
+    made = hashlib.sha256(k.encode())
+    made.update(body)
+    return made.hexdigest()
 
 
 def _digest(entry: bytes) -> str:

@@ -10,8 +10,6 @@ exception: it links the objects as they are, with or without LLVM's LTO.
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -45,12 +43,12 @@ from monobloc.link.trace import Trace
 from monobloc.object import ar, fat, sysroot, toolchain
 from monobloc.object.fat import Object, Weight
 from monobloc.object.localize import localize
+from monobloc.object.lto_cache import lto_folder
 from monobloc.object.toolchain import Compiled, CompileJob, LinkJob
 from monobloc.options import Emit, Options
 from monobloc.passes import dump_to
 
 Progress = Callable[[str], None]
-THINLTO_ROOM = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,6 @@ def _link(
         libc=sysroot.libc_for(o.target, cache, progress) if emit == "exe" and user else None,
         opt=o.opt, extra=(*stack.LINK_FLAGS, *(stack.LTO_FLAGS if o.lto != "none" else ()),
                               *(remarks.flags(folder) if told else ()), *o.link_args),
-        thinlto_cache=_thinlto_cache(cache) if cache is not None and o.lto == "thin" and not told else None,
         map=o.map or folder / "map",
     )
     bounds: dict[str, int] = {}
@@ -282,17 +279,9 @@ def _link(
         bounds.update(stack.finish(path, prefixes, not o.debug, not (user or kernels.inputs), measure))
         memory.check_image(used, max(bounds.values(), default=0), memory.known(programs, sections), o)
 
-    return toolchain.link(job, finish=examine).out, bounds, traced[0]
-
-
-def _thinlto_cache(cache: Cache) -> Path | None:
-    """Where LLVM keeps what it compiled. It gives up where it cannot write; that must not cost the build."""
-    try:
-        folder = cache.folder("thinlto")
-        room = shutil.disk_usage(folder).free
-    except OSError:
-        return None
-    return folder if room > THINLTO_ROOM and os.access(folder, os.W_OK) and "%" not in str(folder.absolute()) else None
+    with lto_folder(cache if o.lto == "thin" and not told else None, prefixes) as known:
+        made = toolchain.link(replace(job, thinlto_cache=known), finish=examine).out
+    return made, bounds, traced[0]
 
 
 def _relocatable(

@@ -544,7 +544,7 @@ def _lto_flags(job: LinkJob, tools: Tools) -> list[str]:
     if job.thinlto_cache and job.lto == "thin":
         flags += [
             f"--thinlto-cache-dir={job.thinlto_cache}",
-            "--thinlto-cache-policy=cache_size_bytes=1g",
+            "--thinlto-cache-policy=cache_size_bytes=256m",
         ]
     return flags
 

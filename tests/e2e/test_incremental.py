@@ -1,0 +1,116 @@
+"""What an edit recompiles: new weights nothing, an operator its partition, the application itself alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from monobloc.driver import build
+from monobloc.link.image import Partitions
+from monobloc.loader import CompiledModel
+from monobloc.object import sysroot
+from monobloc.options import Options
+from monobloc.targets import resolve
+
+LAYERS = 16
+Change = Callable[[list[onnx.NodeProto], dict[str, np.ndarray]], None]
+
+
+def chain(path: Path, change: Change = lambda nodes, weights: None) -> None:
+    """Products and activations, every layer of a width of its own."""
+    rng = np.random.default_rng(5)
+    nodes, weights, last = [], {}, "x"
+    for k in range(LAYERS):
+        weights[f"w{k}"] = (rng.standard_normal((20 + k, 21 + k)) / 5).astype(np.float32)
+        nodes.append(helper.make_node("MatMul", [last, f"w{k}"], [f"m{k}"], f"product{k}"))
+        nodes.append(helper.make_node("Tanh", [f"m{k}"], [f"t{k}"], f"act{k}"))
+        last = f"t{k}"
+    change(nodes, weights)
+    graph = helper.make_graph(
+        nodes, "chain", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 20])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, [2, 20 + LAYERS])],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def new_weight(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> None:
+    weights["w7"] = weights["w7"] * np.float32(1.5)
+
+
+def new_operator(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> None:
+    nodes[15].op_type = "Sigmoid"
+
+
+def one_more(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> None:
+    """A product in the middle, which changes no other shape"""
+    weights["extra"] = np.eye(28, dtype=np.float32) * 2
+    nodes.insert(16, helper.make_node("MatMul", ["t7", "extra"], ["e"], "extra"))
+    nodes[17].input[0] = "e"
+
+
+def made(path: Path, cache: Path, lto: str, out: str = "m.so") -> Partitions:
+    o = Options(lto=lto, cache=cache)  # type: ignore[arg-type]
+    return build([path], path.parent / out, "shared", o).image.partitions
+
+
+@pytest.mark.parametrize("lto", ["none", "thin"])
+def test_what_an_edit_of_the_model_recompiles(lto: str, tmp_path: Path) -> None:
+    path, cache = tmp_path / "m.onnx", tmp_path / "cache"
+    chain(path)
+    first = made(path, cache, lto)
+    assert first.compiled == first.count >= 6
+    chain(path, new_weight)
+    assert made(path, cache, lto) == Partitions(first.count, 0)
+    chain(path, new_operator)
+    assert made(path, cache, lto).compiled == 1
+    for change in (new_weight, new_operator):  # and it is what a clean build gives
+        chain(path, change)
+        made(path, cache, lto)
+        made(path, tmp_path / f"clean.{change.__name__}", lto, "clean.so")
+        assert (tmp_path / "m.so").read_bytes() == (tmp_path / "clean.so").read_bytes()
+
+
+def test_an_inserted_operator_recompiles_what_is_near(tmp_path: Path) -> None:
+    """The operator's partition, and those with layers whose places in memory moved."""
+    path, cache = tmp_path / "m.onnx", tmp_path / "cache"
+    chain(path)
+    first = made(path, cache, "none")
+    chain(path, one_more)
+    assert 0 < made(path, cache, "none").compiled < first.count
+
+
+def test_new_weights_are_what_runs(tmp_path: Path) -> None:
+    path, cache = tmp_path / "m.onnx", tmp_path / "cache"
+    x = np.random.default_rng(1).standard_normal((2, 20)).astype(np.float32)
+    answers = []
+    for change in (lambda nodes, weights: None, new_weight):
+        chain(path, change)
+        made(path, cache, "thin", f"{len(answers)}.so")  # a process loads what lies under one name once
+        answers.append(CompiledModel(tmp_path / f"{len(answers)}.so")(x))
+    assert np.abs(answers[0] - answers[1]).max() > 1e-4
+
+
+APP = """
+#include <stdio.h>
+#include "m.h"
+int main(void) { m_in_x()[0] = 1; int e = m_run(); printf("%d\\n", N); return e + (m_out_t15()[0] > 2); }
+"""
+
+
+@pytest.mark.parametrize("lto", ["none", "thin"])
+def test_an_edit_of_the_application_recompiles_no_model(lto: str, tmp_path: Path) -> None:
+    if sysroot.system_libc(resolve()) is None:
+        pytest.skip("no system compiler with a libc here")
+    path, app = tmp_path / "m.onnx", tmp_path / "app.c"
+    chain(path)
+    o = Options(lto=lto, cache=tmp_path / "cache")  # type: ignore[arg-type]
+    for k in (1, 2):
+        app.write_text(APP.replace("N", str(k)))
+        parts = build([path, app], tmp_path / "app", "exe", o).image.partitions
+        assert parts.compiled == (parts.count if k == 1 else 0) and parts.count >= 6
