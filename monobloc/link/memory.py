@@ -258,7 +258,7 @@ class Known:
 def known(programs: Sequence[Lowered], sections: Mapping[str, str]) -> Known:
     weights = _weights(programs)
     ram = sum(size for name, size in ram_by_region(programs).items() if name)
-    titles = {f"mb_w_{k}": f"weight %{v[0].name} {v[0].type}" for k, v in weights.items()}
+    titles = {s: f"weight %{v.name} {v.type}" for p in programs for s, v in p.unit.weights.items()}
     titles |= {"mem_io": "inputs and outputs", "mem_work": "intermediates", "mb_shared_work": "intermediates"}
     return Known(ram, sum(_bytes(weights[k]) for k in sections), titles)
 
