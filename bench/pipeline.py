@@ -200,7 +200,8 @@ Written by `bench/pipeline.py --write`. Bytes by kind; `gcc` is `gcc -Os -ffunct
 over the same model objects' native code, the others are `monobloc cc -Os` by mode. All link the same shared
 libc and libstdc++ and are stripped. The detector has an output that the program does not read: gcc keeps its
 weights, so sizes are given without weights too. Functions that are inlined count where they are inlined.
-Times hold the application's too, which is compiled by gcc in the first row and by clang in the others.""".splitlines()
+Times hold the application's too, which gcc compiles in the first row and clang in the others: most of the gap
+is `gcc -Os` itself. With `-O2` for the application its program took 510 us beside 1080 us.""".splitlines()
 
 
 if __name__ == "__main__":
