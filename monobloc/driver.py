@@ -22,10 +22,11 @@ from monobloc.link import bitcode, foreign
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
-from monobloc.link.image import Image, Progress, link_modules, quiet
+from monobloc.link.image import Image, link_request
 from monobloc.link.lowerings import Lowerings
 from monobloc.link.objects import Module, compile_module, read_module
 from monobloc.link.program import programs as merge_programs
+from monobloc.link.request import Progress, Request, quiet
 from monobloc.link.resolve import NotNeeded, Resolved, candidates, resolve
 from monobloc.link.split import split_at, split_into
 from monobloc.link.start import start_from
@@ -153,8 +154,10 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         user = reader.inputs(found.user)
         foreign.tell(reader.notes)
         try:
-            return link_modules(found.modules, out, emit, o, open_cache(o), user, progress, found.libs, libdirs,
-                                found.objects, lowerings)
+            return link_request(found.modules, Request(
+                out, emit, o, open_cache(o), tuple(user), tuple(found.libs), tuple(libdirs), tuple(found.objects),
+                progress, lowerings or Lowerings(),
+            ))
         except ToolchainError as e:
             if "duplicate symbol" in e.output:  # the linker's words for it name files of ours
                 resolve(given.words, given.modules, emit, o, Path(tmp), libs, libdirs, thorough=True)

@@ -14,7 +14,8 @@ from monobloc.cli.flags import Flags
 from monobloc.cli.settings import Work, options, source_flags, thread_counts, work_on
 from monobloc.cli.words import files_and_options
 from monobloc.errors import LinkError
-from monobloc.link.image import Image, Progress
+from monobloc.link.image import Image
+from monobloc.link.request import Progress
 from monobloc.object import toolchain
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Lto, Options
 from monobloc.report import comparison, depfile, facts, store, write

@@ -14,6 +14,7 @@ that asks for the table of models (`monobloc_model`) may read everything, so eve
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from monobloc.ir.graph import Graph
 from monobloc.link.linkmap import plain_file
 from monobloc.link.objects import Module, copy_graph
 from monobloc.link.order import canonical_order
+from monobloc.link.request import Request
 from monobloc.object import ar, bitcode, elf, slim, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.toolchain import CompileJob, Libc, LinkJob
@@ -71,6 +73,25 @@ def interface_symbols(m: Module) -> list[str]:
     for name, _ in m.graph.outputs:
         out += output_accessors(m, name)
     return [*out, *tables(m)]
+
+
+# -- the whole question -------------------------------------------------------------------------------
+def needed(modules: Sequence[Module], r: Request) -> tuple[list[Module], Liveness]:
+    """The modules without what the application does not need, and what that was."""
+    names: dict[str, Chain] | None = None
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
+        if r.o.used_by:
+            names = used_by(r.o.used_by, Path(tmp), r.o)
+        if r.hosted:
+            r.progress("finding live outputs")
+            names = (names or {}) | probe(modules, r.user, Path(tmp), r.o, r.libc, r.libs, r.libdirs)
+    if names is None:
+        return list(modules), Liveness()
+    kept, told = keep_live(modules, names)
+    for m in modules:
+        if dead := told.removed.get(m.prefix):
+            r.progress(f"{m.title}: nobody reads {', '.join(dead)}")
+    return kept, told
 
 
 # -- the trial link -----------------------------------------------------------------------------------

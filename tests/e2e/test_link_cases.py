@@ -24,7 +24,7 @@ from shop import HEADERS, NAMES, Shop, call
 
 from monobloc import driver
 from monobloc.errors import MonoblocError
-from monobloc.link.image import image_key
+from monobloc.link.image_cache import image_key
 from monobloc.link.objects import module_key
 from monobloc.loader import CompiledModel
 from monobloc.object import elf, fat, toolchain

@@ -1,0 +1,93 @@
+"""What an image holds beside the models' code: weights, runtime, the table of models, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from monobloc.cache import write_atomic
+from monobloc.codegen.interface import model_table, shared_memory
+from monobloc.codegen.lower import Lowered
+from monobloc.ir.graph import Value
+from monobloc.link import merge
+from monobloc.link.objects import INCLUDE, compile_runtime
+from monobloc.link.request import Request
+from monobloc.object import fat, toolchain
+from monobloc.object.fat import Weight
+from monobloc.object.toolchain import CompileJob
+
+
+# -- weights ------------------------------------------------------------------------------------------
+def weights_file(programs: Sequence[Lowered], sections: Mapping[str, str], folder: Path, r: Request) -> Path:
+    """One native object of all weights."""
+    out = folder / "weights.o"
+    weights = weights_of(programs, sections)
+    write_atomic(out, fat.weights_object(weights, r.o.target.elf_machine, r.o.large_over, weight_names(programs),
+                                         merge.inside(weights)))
+    return out
+
+
+def are_large(programs: Sequence[Lowered], r: Request) -> bool:
+    """Whether weights may lie further away than 32-bit distances reach."""
+    return sum(memoryview(w.data).nbytes for w in weights_of(programs, {}).values()) > r.o.large_over
+
+
+def weights_of(programs: Sequence[Lowered], sections: Mapping[str, str]) -> dict[str, Weight]:
+    """All constants of all programs, equal ones once, in the sections of their memory regions."""
+    return {v.const.key: Weight(_data(v), section=sections.get(v.const.key, ""))
+            for p in programs for v in p.unit.weights.values() if v.const is not None}
+
+
+def weight_names(programs: Sequence[Lowered]) -> dict[str, list[str]]:
+    """What the programs' code calls each constant, by its content."""
+    out: dict[str, list[str]] = {}
+    for p in programs:
+        for symbol, v in p.unit.weights.items():
+            assert v.const is not None
+            out.setdefault(v.const.key, []).append(symbol)
+    return out
+
+
+def _data(v: Value) -> memoryview:
+    assert v.const is not None
+    a = np.ascontiguousarray(v.const.array).reshape(-1)
+    if a.size == 0:
+        a = np.zeros(1, a.dtype)
+    return a.view(np.uint8).data.cast("B")
+
+
+# -- runtime ------------------------------------------------------------------------------------------
+def runtime_files(prefixes: Sequence[str], folder: Path, r: Request) -> Sequence[Path | str]:
+    """Runtime, table of models and `main`, as far as this kind of image needs them."""
+    out = compile_runtime(r.o, folder, _runtime_sources(r), r.cache, weak=r.closed)
+    if r.closed:
+        return out
+    job = CompileJob(model_table(tuple(prefixes)).encode(), folder / "models.o", r.o.target.baseline(),
+                     includes=(INCLUDE,), name="models.c")
+    table = [c.out for c in toolchain.compile_all([job], 1, r.cache)]
+    # beside the user's code only if that asks for it: the table leads to everything
+    return [*out, "--start-lib", *table, "--end-lib"] if r.hosted else [*out, *table]
+
+
+def _runtime_sources(r: Request) -> list[str]:
+    alone = r.emit == "exe" and not r.user
+    pool = "pool_clone.c" if alone else "pool_pthread.c"
+    own = [s for s in r.o.target.runtime if s.startswith("cpu_")] + ([pool] if r.o.threads > 1 else [])
+    if alone:
+        own += [s for s in r.o.target.runtime if s.startswith("start_")]
+        own += ["main.c", "measure.c", "npy.c", "tensor.c", "text.c", "mem.c"]
+    if r.emit == "shared":
+        own.append("mem.c")
+    return own
+
+
+def memory_files(programs: Sequence[Lowered], folder: Path, r: Request) -> list[Path]:
+    """The object that defines what the models' runs share, if they do."""
+    sharing = [p.interface for p in programs if p.interface.shared]
+    if not sharing:
+        return []
+    job = CompileJob(shared_memory(sharing).encode(), folder / "memory.o", r.o.target.baseline(),
+                     includes=(INCLUDE,), name="memory.c")
+    return [c.out for c in toolchain.compile_all([job], 1, r.cache)]
