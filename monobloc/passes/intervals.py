@@ -20,6 +20,7 @@ from monobloc.ir.types import DType
 Number = int | float
 SLACK = {DType.F64: 2.0**-45, DType.F32: 2.0**-18, DType.F16: 2.0**-8, DType.BF16: 2.0**-5}
 TINY = {DType.F64: 2.0**-1000, DType.F32: 2.0**-120, DType.F16: 2.0**-12, DType.BF16: 2.0**-120}
+TOP = {DType.F64: math.inf, DType.F32: 3e38, DType.F16: 6e4, DType.BF16: 3e38}  # beyond, results may be infinite
 DIGITS = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
 SCAN_BYTES = 1 << 16  # larger constants are weights, whose bytes nobody needs to read for this
 
@@ -91,11 +92,12 @@ class Ranges:
 
 # -- arithmetic ---------------------------------------------------------------------------------------
 def rounded(lo: float, hi: float, nan: bool, d: DType) -> Range:
-    """The range of a computed float: a little wider, but with the sign of the exact result."""
+    """The range of a computed float: a little wider, infinite where it overflows, with the sign of the exact result."""
     if math.isnan(lo) or math.isnan(hi):
         return every(d)
     low = lo if math.isinf(lo) else lo - abs(lo) * SLACK[d] - TINY[d]
     high = hi if math.isinf(hi) else hi + abs(hi) * SLACK[d] + TINY[d]
+    low, high = low if low > -TOP[d] else -math.inf, high if high < TOP[d] else math.inf
     return Range(max(low, 0.0) if lo >= 0 else low, min(high, 0.0) if hi <= 0 else high, nan)
 
 
@@ -290,17 +292,10 @@ def _cast(n: Node, k: int, r: Ranges) -> Range:
         return Range(1 if never else 0, 0 if not never and x.lo == x.hi == 0 and not x.nan else 1)
     if to.is_float:
         lo, hi = float(x.lo), float(x.hi)
-        return Range(lo, hi, x.nan) if holds(to, source, x) else _narrowed(lo, hi, x.nan, to)
+        return Range(lo, hi, x.nan) if holds(to, source, x) else rounded(lo, hi, x.nan, to)
     if x.nan or math.isinf(x.lo) or math.isinf(x.hi):
         return every(to)
     return fitted(math.trunc(x.lo), math.trunc(x.hi), to)
-
-
-def _narrowed(lo: float, hi: float, nan: bool, d: DType) -> Range:
-    """Rounded to a smaller float, where large numbers become infinite."""
-    top = {DType.F16: 6e4, DType.BF16: 3e38, DType.F32: 3e38, DType.F64: math.inf}[d]
-    out = rounded(lo, hi, nan, d)
-    return Range(out.lo if out.lo > -top else -math.inf, out.hi if out.hi < top else math.inf, nan)
 
 
 def _imod(n: Node, k: int, r: Ranges) -> Range | None:
@@ -360,7 +355,7 @@ def _dequantize(n: Node, k: int, r: Ranges) -> Range | None:
     if s.nan or math.isinf(s.lo) or math.isinf(s.hi):
         return None
     lo, hi = _corners(lambda a, b: a * b, Range(x.lo - z.hi, x.hi - z.lo), s)
-    return _narrowed(float(lo), float(hi), False, d)
+    return rounded(float(lo), float(hi), False, d)
 
 
 _BINARY: dict[str, Rule] = {

@@ -75,3 +75,17 @@ def test_casts_of_what_does_not_fit_are_anything() -> None:
                     (Range(0.0, 1.0, True), every(DType.I32))):
         ranges.known = {x: r}
         assert ranges.of(cast.outputs[0]) == want
+
+
+@pytest.mark.parametrize("d", [DType.F32, DType.F16, DType.BF16, DType.F64])
+def test_floats_that_may_overflow_may_be_infinite(d: DType) -> None:
+    """And what is computed of infinity may be no number, which fits into no integer."""
+    g, ranges = Graph("g"), Ranges()
+    x = g.add_input("x", TensorType(d, (4,)))
+    ranges.known[x] = Range(0.0, float(np.finfo(np.float16 if d is DType.F16 else np.float64).max) / 2)
+    square = g.make("Mul", [x, x], [x.type]).outputs[0]
+    assert ranges.of(square) == Range(0.0, np.inf)
+    assert ranges.of(g.make("Sub", [square, square], [x.type]).outputs[0]).nan
+    index = g.make("Cast", [g.make("Mul", [square, x], [x.type]).outputs[0]], [TensorType(DType.I64, (4,))],
+                   {"to": DType.I64}).outputs[0]
+    assert ranges.of(index) == every(DType.I64)
