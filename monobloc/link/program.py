@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph, Value
+from monobloc.link import live
 from monobloc.link.bind import Fixed, specialize
 from monobloc.link.clone import clone
 from monobloc.link.connect import connect_models
@@ -25,10 +26,10 @@ def programs(
 ) -> list[Module]:
     """Merge parts, fix what the link line fixes, merge connected models: one module per program is left."""
     merged = specialize([_merge_parts(group) for group in _by_program(modules)], fixed)
-    check_prefixes(merged)
+    _refuse_equal(merged)
     if connect:
         merged = connect_models(merged, connect, name or "pipeline")
-        check_prefixes(merged)
+    check_prefixes(merged)
     for m in merged:
         canonical_order(m.graph)
     hold_state(merged, fixed.persist)
@@ -42,13 +43,31 @@ def _by_program(modules: Sequence[Module]) -> list[list[Module]]:
     return list(groups.values())
 
 
+OTHER_NAME = "compile one of them with `--name OTHER`"
+
+
 def check_prefixes(modules: Sequence[Module]) -> None:
-    """Symbols of one name would be two models' own."""
+    """No name of one model's interface may be another's too: neither symbols nor macros."""
+    _refuse_equal(modules)
+    macros: dict[str, Module] = {}
+    owner: dict[str, Module] = {}
+    for m in modules:
+        other = macros.setdefault(m.prefix.upper(), m)
+        if other is not m:
+            raise LinkError(f"the prefixes `{other.prefix}` and `{m.prefix}` differ in nothing but case, so their "
+                            f"headers' macros are the same: {other.origin} and {m.origin}", hints=[OTHER_NAME])
+        for symbol in live.interface_symbols(m):
+            if symbol != live.TABLE and (other := owner.setdefault(symbol, m)) is not m:
+                raise LinkError(f"`{symbol}` would be a function of two models, `{other.title}` and `{m.title}`",
+                                notes=[f"{other.origin} and {m.origin}"], hints=[OTHER_NAME])
+
+
+def _refuse_equal(modules: Sequence[Module]) -> None:
     seen: dict[str, str] = {}
     for m in modules:
         if m.prefix in seen:
             raise LinkError(f"two models have the prefix `{m.prefix}`: {seen[m.prefix]} and {m.origin}",
-                            hints=["compile one of them with `--name OTHER`"])
+                            hints=[OTHER_NAME])
         seen[m.prefix] = m.origin
 
 
