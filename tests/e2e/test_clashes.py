@@ -24,7 +24,7 @@ def _named(prefix: str, reads: str):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize(("one", "other", "why"), [
     (("a", "run"), ("a_in", "x"), "`a_in_run` would be a function of two models, `a` and `a_in`"),
-    (("a", "in_x"), ("a_in", "x"), "`a_in_in_x` would be a function of two models"),
+    (("a", "in_u"), ("a_in", "u"), "`a_in_in_u` would be a function of two models"),
     (("Kws", "x"), ("kws", "x"), "`Kws` and `kws` differ in nothing but case"),
 ])
 def test_interfaces_that_meet(one: tuple[str, str], other: tuple[str, str], why: str, tmp_path: Path) -> None:
