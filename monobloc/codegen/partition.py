@@ -30,6 +30,8 @@ def divide(items: Sequence[Item]) -> list[list[int]]:
     for k, item in enumerate(items):
         groups.setdefault(item.kernel or f"layer {k}", []).append(k)
     costs = [_cost(items, group) for group in groups.values()]
+    if sum(costs) <= 2 * LEAST_COST:
+        return [list(range(len(items)))]
     least = LEAST_COST
     while 2 * least * FILES <= sum(costs):  # in steps, so that growing moves borders rarely
         least *= 2

@@ -8,6 +8,7 @@ compile nothing anew.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ from monobloc.targets import Target
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives
 
 HEADERS = ("base", "math", "scalar", "gemm", "conv", "conv_nchw", "dwconv", "recurrent", "abi", "hal")
+# What kernels of floats may use without the mathematical functions, whose headers take long to read.
+_PLAIN = frozenset("mb_mem mb_vf mb_ix mb_ld mb_add mb_sub mb_mul mb_max mb_min".split())
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ class UnitWriter:
 
     def _layers(self, layers: Sequence[_Layer], linkage: str) -> list[str]:
         """A file's layers, and once each what several of them share."""
-        out = [f'#include "mb/{h}.h"' for h in HEADERS]
+        out = [f'#include "mb/{h}.h"' for h in _headers(layers)]
         out += foreign.declarations(x.node for x in layers)
         out.append(f"#define MB_LAYER {linkage} __attribute__((noinline))")
         weights = {s: v for x in layers for s, v in x.weights.items()}
@@ -282,6 +285,16 @@ class UnitWriter:
         out += [f"  {b.replace(KERNEL, kernel) if layer.kernel else b}" for b in layer.body]
         out += ["  return 0;", "}"]
         return out
+
+
+def _headers(layers: Sequence[_Layer]) -> tuple[str, ...]:
+    """All headers, or of contractions whose epilogues are plain their own only."""
+    text = "\n".join(t for x in layers for t in (x.kernel, *x.body))
+    families = {x.family for x in layers}
+    names = set(re.findall(r"\bmb_(?!w_)\w+", text)) - {f"mb_{f}" for f in families}
+    if not all(x.kernel for x in layers) or not names <= _PLAIN or "double" in text:
+        return HEADERS
+    return ("base", *sorted(families), "abi", "hal")
 
 
 def _is_routine(node: Node) -> bool:

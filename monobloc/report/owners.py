@@ -8,6 +8,7 @@ that refer to it: a kernel only one layer calls is that layer's, a string two fi
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -67,7 +68,7 @@ class Names:
                 self.weights[symbol] = same.setdefault(v.const.key, [])
                 self.weights[symbol].append((low.interface.prefix, v.name, tuple(n.name for n in v.users)))
 
-    @property
+    @functools.cached_property
     def titles(self) -> dict[str, str]:
         return {low.interface.prefix: low.interface.title for low in self.programs}
 
@@ -127,12 +128,15 @@ def _of_file(file: str) -> Owner:
 
 
 def _model_of(name: str, names: Names) -> Owner | None:
-    """By the prefixes of the interface's symbols: the longest that fits."""
-    for p in sorted(names.titles, key=len, reverse=True):
-        if name.startswith(f"mb_{p}_") or name == f"mb_info_{p}":
-            return Owner(names.titles[p], True)
-        if name.startswith(f"{p}_"):
-            return Owner(names.titles[p], True, "interface")
+    """By the prefixes of the interface's symbols: the longest that fits. There may be a thousand models."""
+    titles = names.titles
+    if (p := name.removeprefix("mb_info_")) != name and p in titles:
+        return Owner(titles[p], True)
+    for end in [k for k, c in enumerate(name) if c == "_"][::-1]:
+        if name[:end] in titles:
+            return Owner(titles[name[:end]], True, "interface")
+        if name.startswith("mb_") and name[3:end] in titles:
+            return Owner(titles[name[3:end]], True)
     return None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from programs import write_models
 
 from monobloc.cache import Cache, key
 from monobloc.driver import build as build_image
@@ -47,15 +48,38 @@ def test_an_object_and_its_parts_link_to_the_whole(path: Path, cache: Path, tmp_
     assert _link(parts[::-1], tmp_path / "parts.so", o) == whole
 
 
-def test_every_single_tensor_cut_links_to_the_whole(cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["mnist8", "alpha"])
+def test_every_single_tensor_cut_links_to_the_whole(model: str, cache: Path, tmp_path: Path) -> None:
     o = _options(cache)
-    module = module_of(MNIST, import_model(MNIST, o), o)
-    names = [v.name for n in module.graph.nodes[:-1] for v in n.outputs]
-    build_image([MNIST], tmp_path / "whole.so", "shared", replace(o, dump=tmp_path / "dump"))
+    path = MNIST if model == "mnist8" else write_models(tmp_path)[model]
+    module = module_of(path, import_model(path, o), o)
+    names = [v.name for n in module.graph.nodes for v in n.outputs if v.users]
+    assert len(names) >= 9
+    build_image([path], tmp_path / "whole.so", "shared", replace(o, dump=tmp_path / "dump"))
     whole = (tmp_path / "whole.so").read_bytes()
     for k, name in enumerate(names):
         parts = compile_parts(module, tmp_path / f"cut{k}.o", replace(o, split_at=(name,)))
         assert _link(parts, tmp_path / f"cut{k}.so", o) == whole, name
+
+
+ZOO = ("mnist8_onnx2c", "mnist_pytorch_onnx2c", "super_resolution_connxr", "emx_micro_kws_m_static_fp32", "dtln_2",
+       "dnsmos_sig_bak_ovr", "winml_iris_mlp")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_zoo_models_cut_at_three_places_link_to_the_whole(
+    name: str, shared: Path, cache: Path, tmp_path: Path
+) -> None:
+    """Cut at a quarter, half and three quarters of the nodes; parts join in the wrong order."""
+    path, o = shared / "models" / f"{name}.onnx", _options(cache)
+    module = module_of(path, import_model(path, o), o)
+    nodes = module.graph.nodes
+    places = tuple(dict.fromkeys(nodes[k * len(nodes) // 4 - 1].outputs[0].name for k in (1, 2, 3)))
+    assert len(places) == 3
+    build_image([path], tmp_path / "whole.so", "shared", replace(o, dump=tmp_path / "dump"))
+    parts = compile_parts(module, tmp_path / "p.o", replace(o, split_at=places))
+    assert len(parts) >= 3
+    assert _link(parts[::-1], tmp_path / "parts.so", o) == (tmp_path / "whole.so").read_bytes()
 
 
 def test_a_missing_part_is_named(cache: Path, tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""Link time and peak memory over the number of modules: the table and the plot of docs/incremental.md.
+
+    python bench/scale.py [--counts 10,100,1000] [--modes none,thin,full] [--plot docs/scale.svg]
+
+Generates that many small models of a few shapes with weights of their own and builds one image of all of them with
+an empty cache; reading the models is a part of it. Memory is the sum of the resident sets of the process and all it
+starts, read from /proc every 20 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+WIDTHS = (24, 32, 40, 48)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+Row = tuple[int, str, float, int, int]  # modules, mode, seconds, peak bytes, image bytes
+
+
+def model(k: int, path: Path) -> None:
+    """Three products with activations; weights differ from model to model, shapes repeat."""
+    rng, n = np.random.default_rng(k), WIDTHS[k % len(WIDTHS)]
+    weights = {f"w{i}": (rng.standard_normal((n, n)) / 6).astype(np.float32) for i in range(3)}
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+             helper.make_node("MatMul", ["b", "w1"], ["c"]), helper.make_node("Tanh", ["c"], ["d"]),
+             helper.make_node("MatMul", ["d", "w2"], ["y"])]
+    ports = [[helper.make_tensor_value_info(p, TensorProto.FLOAT, [4, n])] for p in "xy"]
+    graph = helper.make_graph(nodes, f"m{k}", *ports, [numpy_helper.from_array(w, s) for s, w in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def models(count: int, folder: Path) -> list[Path]:
+    for k in range(count):
+        model(k, folder / f"m{k}.onnx")
+    return [folder / f"m{k}.onnx" for k in range(count)]
+
+
+def measure(command: list[str]) -> tuple[float, int]:
+    """Seconds, and the peak of the resident sets of the process and its children together."""
+    begin, peak = time.perf_counter(), 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as p:
+        while p.poll() is None:
+            peak = max(peak, resident(p.pid))
+            time.sleep(0.02)
+        assert p.stderr is not None
+        told = p.stderr.read().decode()
+    if p.returncode:
+        sys.exit(told)
+    return time.perf_counter() - begin, peak
+
+
+def resident(pid: int) -> int:
+    try:
+        own = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        below = [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
+    except (OSError, ValueError, IndexError):
+        return 0
+    return own + sum(map(resident, below))
+
+
+def rows(counts: list[int], modes: list[str], folder: Path) -> list[Row]:
+    out = []
+    for count in counts:
+        found = models(count, folder)
+        for mode in modes:
+            image = folder / f"all.{mode}.so"
+            line = [sys.executable, "-m", "monobloc", "build", *map(str, found), "-o", str(image), "--lto", mode]
+            seconds, peak = measure([*line, "--cache", str(folder / f"fresh.{count}.{mode}")])
+            out.append((count, mode, seconds, peak, image.stat().st_size))
+            print(f"{count:6} {mode:5} {seconds:8.2f} s {peak / 2**20:8.0f} MiB, image {out[-1][4] / 2**20:.2f} MiB",
+                  flush=True)
+    return out
+
+
+def table(found: list[Row]) -> str:
+    head = "| modules | LTO | seconds | ms per module | peak MiB | image MiB |\n|---:|---|---:|---:|---:|---:|\n"
+    return head + "".join(f"| {n} | {mode} | {s:.1f} | {1000 * s / n:.1f} | {peak / 2**20:.0f} | {size / 2**20:.1f} |\n"
+                          for n, mode, s, peak, size in found)
+
+
+COLOURS = {"none": "#4477aa", "thin": "#228833", "full": "#cc3311"}
+
+
+def plot(found: list[Row]) -> str:
+    """Two panels, both axes logarithmic: a straight line of slope one is linear."""
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 320" font-family="sans-serif" font-size="12">',
+           '<rect width="760" height="320" fill="white"/>']
+    out += _panel(60, "link time, s", [(n, mode, s) for n, mode, s, _, _ in found])
+    out += _panel(440, "peak memory, MiB", [(n, mode, peak / 2**20) for n, mode, _, peak, _ in found])
+    return "\n".join([*out, "</svg>", ""])
+
+
+def _panel(left: int, title: str, points: list[tuple[int, str, float]]) -> list[str]:
+    xs, ys = np.log10([n for n, _, _ in points]), np.log10([v for *_, v in points])
+    low, high = np.floor(ys.min()), np.ceil(ys.max())
+
+    def at(n: float, v: float) -> tuple[float, float]:
+        x = left + 280 * (np.log10(n) - xs.min()) / max(xs.max() - xs.min(), 1e-9)
+        return round(x, 1), round(270 - 230 * (np.log10(v) - low) / max(high - low, 1e-9), 1)
+
+    out = [f'<text x="{left}" y="20" font-weight="bold">{title}</text>']
+    for power in range(int(low), int(high) + 1):
+        y = at(10 ** xs.min(), 10.0**power)[1]
+        out.append(f'<line x1="{left}" x2="{left + 280}" y1="{y}" y2="{y}" stroke="#ddd"/>')
+        out.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{10.0**power:g}</text>')
+    for n in sorted({n for n, _, _ in points}):
+        out.append(f'<text x="{at(n, 10.0**low)[0]}" y="290" text-anchor="middle">{n}</text>')
+    out.append(f'<text x="{left + 140}" y="310" text-anchor="middle">modules</text>')
+    for k, mode in enumerate(dict.fromkeys(m for _, m, _ in points)):
+        line = [at(n, v) for n, m, v in points if m == mode]
+        path = " ".join(f"{x},{y}" for x, y in line)
+        out.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[mode]}" stroke-width="2"/>')
+        out += [f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOURS[mode]}"/>' for x, y in line]
+        out.append(f'<text x="{left + 12}" y="{50 + 16 * k}" fill="{COLOURS[mode]}">{mode}</text>')
+    return out
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    p.add_argument("--counts", default="10,100,1000")
+    p.add_argument("--modes", default="none,thin,full")
+    p.add_argument("--plot", type=Path)
+    a = p.parse_args()
+    with tempfile.TemporaryDirectory(prefix="monobloc-scale-") as tmp:
+        found = rows([int(n) for n in a.counts.split(",")], a.modes.split(","), Path(tmp))
+    print(table(found))
+    if a.plot:
+        a.plot.write_text(plot(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
