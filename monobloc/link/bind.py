@@ -95,9 +95,14 @@ def specialize(modules: Sequence[Module], fixed: Fixed) -> list[Module]:
         return [(m, own, name) for name in names
                 for m, own in _owner(list(made.values()), name, f"--{flag}", kind, known, problems)]
 
+    # as at the import: inputs are bound before a later start takes away what nothing needs
+    early = [n for n in fixed.bind if any(n.removeprefix(f"{m.title}.") in _inputs(m.graph) for m in modules)]
+    late = [n for n in fixed.bind if n not in early]
+    for m, own, name in each(early, "bind", "input", _inputs):
+        _bind(m, own, name, fixed.bind[name], problems)
     for m, own, _ in each(fixed.start_from, "from", "tensor", _tensors):
         start_from(m.graph, [own])
-    for m, own, name in each(list(fixed.bind), "bind", "input", _inputs):
+    for m, own, name in each(late, "bind", "input", _inputs):
         _bind(m, own, name, fixed.bind[name], problems)
     kept: dict[Module, list[str]] = {}
     for m, own, _ in each(fixed.keep_outputs, "keep-output", "output or inner value", _keepable):

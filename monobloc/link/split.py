@@ -102,6 +102,9 @@ def _part(m: Module, k: int, nodes: Sequence[Node], where: dict[Node, int], coun
     leaving = [(name, v) for name, v in g.outputs if (where[v.producer] == k if v.producer else last)]
     out.outputs = [(v.name, env[v]) for v in crossing]
     out.outputs += [(f"out:{name}", use(v)) for name, v in leaving]
+    for v in g.inputs if last else ():
+        if not v.users:  # nothing reads it, but it is in the model's interface
+            use(v)
     info = PartInfo(k, count, tuple(inputs), tuple((name, v.name) for name, v in leaving),
                     tuple(v.name for v in g.inputs), tuple(name for name, _ in g.outputs), model)
     return Module(out, m.prefix, m.title, m.origin, info)

@@ -138,3 +138,13 @@ def test_native_code_cannot_be_bound(compiled: Path, cache: Path) -> None:
 
 def test_the_verb_takes_it(compiled: Path) -> None:
     assert options({"bind": ["kws.mode=3"]}).bind == {"kws.mode": np.array(3)}
+
+
+def test_a_bound_input_that_a_later_start_makes_idle(compiled: Path, tmp_path: Path) -> None:
+    """At the link as at the import: it is bound, and then gone."""
+    o = replace(OPTIONS, bind={"mode": np.array(3)}, start_from=("c",))
+    linked = driver.link([compiled], tmp_path / "a.so", "shared", o)
+    built = driver.build([compiled.with_suffix(".onnx")], tmp_path / "b.so", "shared", o)
+    x = RNG.standard_normal((2, 4)).astype(np.float32)
+    for path in (linked.path, built.path):
+        np.testing.assert_array_equal(CompiledModel(path).run({"c": x})["y"], np.maximum(x, 0))

@@ -17,6 +17,7 @@ from monobloc.driver import compile_parts, compile_source, compile_to_object, im
 from monobloc.errors import LinkError, ModelError
 from monobloc.link.connect import parse_connections
 from monobloc.link.image import link_modules
+from monobloc.link.split import split_at
 from monobloc.loader import CompiledModel
 from monobloc.object import toolchain
 from monobloc.options import Options
@@ -224,3 +225,17 @@ def test_a_build_keeps_the_cache_within_its_size(tmp_path: Path) -> None:
     link_modules([module_of(MNIST, import_model(MNIST, o), o)], tmp_path / "m.so", "shared", o, small)
     assert small.get(old) is None
     assert sum(p.stat().st_size for p in (tmp_path / "cache/entries").glob("*/*")) <= 200_000
+
+
+def test_an_input_that_nothing_reads_is_in_the_parts_too(tmp_path: Path) -> None:
+    """It is in the header, so an application may call its accessor."""
+    o = Options(lto="none")
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in ("x", "unread", "y")]
+    nodes = [helper.make_node("Tanh", ["x"], ["h"]), helper.make_node("Softmax", ["h"], ["y"])]
+    graph = helper.make_graph(nodes, "g", ports[:2], ports[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    whole = module_of(Path("m.onnx"), import_model(model.SerializeToString(), o), o)
+    link_modules([whole], tmp_path / "whole.so", "shared", o)
+    link_modules(split_at(whole, ["h"]), tmp_path / "parts.so", "shared", o)
+    assert [i.name for i in CompiledModel(tmp_path / "parts.so").inputs] == ["x", "unread"]
+    assert (tmp_path / "parts.so").read_bytes() == (tmp_path / "whole.so").read_bytes()
