@@ -17,7 +17,8 @@ SEED = 1
 print(f"seed {SEED}")
 
 
-@pytest.mark.parametrize(("way", "family"), [("elsewhere", "all"), ("connected", "transformer"), ("connected", "convnet"),
+@pytest.mark.parametrize(("way", "family"), [("elsewhere", "all"), ("connected", "transformer"),
+                                             ("connected", "convnet"),
                                              ("fixed", "recurrent"), ("fixed", "movement")])
 def test_one_model_in_every_way(way: str, family: str, tmp_path: Path) -> None:
     bad = WAYS[way](random_model(SEED, family, 6), tmp_path, Options(lto="none", cache=tmp_path / "cache"))
