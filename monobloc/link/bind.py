@@ -58,6 +58,7 @@ def for_import(o: Options, whole: Options, title: str, alone: bool) -> Options:
     bind = {n: v for k, v in o.bind.items() if (n := own(k, k in whole.bind)) is not None}
     start = [n for k in o.start_from if (n := own(k, k in whole.start_from)) is not None]
     keep = [n for k in o.keep_outputs if (n := own(k, k in whole.keep_outputs)) is not None]
+    keep += [n for _, source in o.persist if keep and source and (n := own(source, True)) is not None and n not in keep]
     return replace(o, bind=bind, start_from=tuple(start), keep_outputs=tuple(keep))
 
 
@@ -109,7 +110,7 @@ def specialize(modules: Sequence[Module], fixed: Fixed) -> list[Module]:
         kept.setdefault(m, []).append(own)
     problems.checkpoint()
     for m, names in kept.items():
-        _keep(m.graph, names)
+        _keep(m.graph, [*names, *_next_values(m, fixed)])
     return list(made.values())
 
 
@@ -178,6 +179,13 @@ def _as_type(name: str, given: np.ndarray, t: TensorType, m: Module) -> np.ndarr
         raise ModelError(f"{what}: the given {told} does not fit {t}", notes=notes,
                          hints=[f"give {t.size} numbers in a .npy file of shape {list(t.shape)}"] if t.rank > 1 else [])
     return np.ascontiguousarray(out).reshape(out.shape)
+
+
+def _next_values(m: Module, fixed: Fixed) -> list[str]:
+    """Outputs that inputs of the model keep as state: they leave the interface, but not the graph."""
+    ins, outs = set(_inputs(m.graph)), dict(m.graph.outputs)
+    return [out for name, source in fixed.persist if name.removeprefix(f"{m.title}.") in ins
+            and (out := source.removeprefix(f"{m.title}.")) in outs]
 
 
 def _keep(g: Graph, names: Sequence[str]) -> None:

@@ -57,8 +57,9 @@ def connect_models(modules: Sequence[Module], connect: Sequence[tuple[str, str]]
     _refuse_cycle(modules, feeds)
     joined = {m for m in modules for v in m.graph.inputs if v in feeds} | {p.module for p in feeds.values()}
     order = _order(joined, feeds)
-    g = _merge(order, feeds, name)
     rest = [m for m in modules if m not in joined]
+    _refuse_lost_state(order, rest)
+    g = _merge(order, feeds, name)
     return [Module(g, identifier(name), name, ", ".join(m.origin for m in order)), *rest]
 
 
@@ -93,6 +94,9 @@ def _resolve(modules: Sequence[Module], connect: Sequence[tuple[str, str]]) -> d
             met = feeds.setdefault(reader.value, source)
             if met.value is not source.value:
                 problems.report(LinkError(f"`{reader}` is connected twice: to `{met}` and to `{source}`"))
+            if reader.value.state:
+                problems.report(LinkError(f"`{reader}` is fed by `{source}`, so it cannot be state: `--persist` keeps "
+                                          f"`{reader.value.state}` in it"))
             for error in _misfits(reader, source):
                 problems.report(error)
     problems.checkpoint()
@@ -226,7 +230,13 @@ def _merge(order: Sequence[Module], feeds: Feeds, name: str) -> Graph:
             if source not in local:
                 late.append((local[v], source))
         clone(g, m.graph, local, {}, prefix=f"{m.title}.")
-    g.outputs = _outputs(order, feeds, local)
+    names = _outputs(order, feeds)
+    g.outputs = [(names[port], local[v]) for m in order for n, v in m.graph.outputs
+                 if (port := f"{m.title}.{n}") in names]
+    for m in order:
+        for v in m.graph.inputs:
+            if v.state:
+                local[v].state = names[_state_port(m, v)]
     for placeholder, source in late:
         g.replace(placeholder, local[source])
     g.sort()
@@ -240,12 +250,30 @@ def _source(feeds: Feeds, v: Value) -> Value:
     return v
 
 
-def _outputs(order: Sequence[Module], feeds: Feeds, local: Mapping[Value, Value]) -> list[tuple[str, Value]]:
-    """All outputs that feed nothing, by their own names where that is clear."""
+def _outputs(order: Sequence[Module], feeds: Feeds) -> dict[str, str]:
+    """All outputs that feed nothing or are state: the names they have then, their own where that is clear."""
     fed = {str(p) for p in feeds.values() if not p.is_input}
-    out: dict[str, Value] = {}
+    fed -= {_state_port(m, v) for m in order for v in m.graph.inputs if v.state}
+    out: dict[str, str] = {}
     for m in order:
-        for name, v in m.graph.outputs:
-            if f"{m.title}.{name}" not in fed:
-                out[name if name not in out else f"{m.title}.{name}"] = local[v]
-    return list(out.items())
+        for name, _ in m.graph.outputs:
+            if (port := f"{m.title}.{name}") not in fed:
+                out[port] = name if name not in out.values() else port
+    return out
+
+
+# -- state ----------------------------------------------------------------------------------------------
+def _state_port(m: Module, v: Value) -> str:
+    """The output that an input's next value comes from, by its full name: its own model's, or another's."""
+    return f"{m.title}.{v.state}" if v.state in dict(m.graph.outputs) else v.state
+
+
+def _refuse_lost_state(joined: Sequence[Module], rest: Sequence[Module]) -> None:
+    """State passes from model to model within one program only."""
+    for program in (list(joined), *([m] for m in rest)):
+        there = {f"{m.title}.{n}" for m in program for n, _ in m.graph.outputs}
+        for m in program:
+            for v in m.graph.inputs:
+                if v.state and (source := _state_port(m, v)) not in there:
+                    raise LinkError(f"`{m.title}.{v.origin or v.name}` cannot keep `{source}`: "
+                                    "no connection joins the two models")

@@ -2,6 +2,8 @@
 
 A streaming model has an input that is to hold what an output gave in the run before. Persisted, both leave
 the interface: the value stays in the arena, `reset` makes it zero, and nobody copies it in and out.
+Names are those of the models before `--connect` makes one of them, where state may also be what another
+model's output was, and an output that feeds another model may be state besides.
 """
 
 from __future__ import annotations
@@ -28,24 +30,39 @@ def parse_persist(texts: Sequence[str]) -> list[Pair]:
     return out
 
 
-def hold_state(modules: Sequence[Module], pairs: Sequence[Pair]) -> None:
-    """Mark the inputs that are state; everything that is wrong is told at once."""
+def hold_state(modules: Sequence[Module], pairs: Sequence[Pair], connected: bool = False) -> None:
+    """Mark the inputs that are state; everything that is wrong is told at once.
+
+    `connected`: models are going to be, so that an output of another one, `model.output`, may be meant.
+    """
     problems = Diagnostics()
     taken: dict[tuple[str, str], str] = {}
+    said: dict[Value, str] = {}
     for name, source in pairs:
         flag = f"--persist {name}={source}" if source else f"--persist {name}"
         found = _input(modules, name, flag, problems)
         if found is None:
             continue
         m, v = found
-        out = _output(m, v, source.removeprefix(f"{m.title}."), flag, problems)
+        maker = (_maker(modules, m, source) if connected else None) or m
+        out = _output(maker, v, source.removeprefix(f"{maker.title}."), flag, problems)
         if out is None:
             continue
-        if (m.prefix, out) in taken:
-            problems.report(LinkError(f"`{flag}`: `{out}` is the state of `{taken[m.prefix, out]}` already"))
-        taken[m.prefix, out] = v.origin or v.name
-        v.state = out
+        if (maker.prefix, out) in taken:
+            problems.report(LinkError(f"`{flag}`: `{out}` is the state of `{taken[maker.prefix, out]}` already"))
+        taken[maker.prefix, out] = v.origin or v.name
+        state = out if maker is m else f"{maker.title}.{out}"
+        if said.setdefault(v, state) != state:
+            problems.report(LinkError(f"`{flag}`: the input keeps `{said[v]}` already"))
+        v.state = state
     problems.checkpoint()
+
+
+def _maker(modules: Sequence[Module], reader: Module, source: str) -> Module | None:
+    """The other model whose output is named."""
+    if source.removeprefix(f"{reader.title}.") in dict(reader.graph.outputs):
+        return None
+    return next((m for m in modules if any(source == f"{m.title}.{n}" for n, _ in m.graph.outputs)), None)
 
 
 def _input(

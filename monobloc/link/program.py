@@ -27,12 +27,12 @@ def programs(
     """Merge parts, fix what the link line fixes, merge connected models: one module per program is left."""
     merged = specialize([_merge_parts(group) for group in _by_program(modules)], fixed)
     _refuse_equal(merged)
+    hold_state(merged, fixed.persist, bool(connect))
     if connect:
         merged = connect_models(merged, connect, name or "pipeline")
     check_prefixes(merged)
     for m in merged:
         canonical_order(m.graph)
-    hold_state(merged, fixed.persist)
     return sorted(merged, key=lambda m: m.prefix)  # the order of the command line never changes an image
 
 

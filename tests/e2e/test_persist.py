@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from border import build as border_build
+from border import model
 from onnx import TensorProto, helper, numpy_helper
 
 from monobloc.driver import build
@@ -162,3 +164,52 @@ def test_a_streaming_model_of_the_zoo(shared: Path, tmp_path: Path, cache: Path)
         state = want[h_out.name].copy()
         got = own.run({x.name: frame})
         np.testing.assert_array_equal(got[y.name], want[y.name])
+
+
+# -- in connected models -----------------------------------------------------------------------------------
+def _sum(x: str = "x") -> onnx.ModelProto:
+    """h_out = h + x, y = 2 h_out"""
+    nodes = [helper.make_node("Add", ["h", x], ["h_out"]), helper.make_node("Add", ["h_out", "h_out"], ["y"])]
+    return model(nodes, [(x, "f32", [4]), ("h", "f32", [4])], [("y", "f32", [4]), ("h_out", "f32", [4])])
+
+
+def _run(folder: Path, connect: str, *persist: str, **more: object) -> list[dict[str, float]]:
+    """What three runs of `c` and `d`, connected, give for 1, 2, 3."""
+    o = replace(Options(lto="none", persist=tuple(parse_persist(persist))), **more)  # type: ignore[arg-type]
+    linked = border_build({"c": _sum(), "d": _sum()}, folder, o, connect)
+    lib, out = CompiledModel(linked.path), []
+    for k in (1, 2, 3):
+        got = lib.run({i.name: np.full(4, k if i.name == "x" else 0, np.float32) for i in lib.inputs})
+        out.append({n: float(v[0]) for n, v in got.items()})
+    return out
+
+
+def test_state_that_also_feeds_another_model(tmp_path: Path) -> None:
+    """Names are the models' own: `h_out` of `d` is not taken for that of `c`, which feeds `d`."""
+    got = _run(tmp_path, "d.x=c.h_out", "c.h=c.h_out", "d.h=d.h_out")
+    assert got == [{"y": 2, "d.y": 2}, {"y": 6, "d.y": 8}, {"y": 12, "d.y": 20}]
+
+
+def test_state_that_another_model_makes(tmp_path: Path) -> None:
+    assert _run(tmp_path, "d.x=c.y", "c.h=d.h_out") == [
+        {"h_out": 1, "y": 4}, {"h_out": 4, "y": 16}, {"h_out": 11, "y": 44}]
+
+
+def test_state_stays_beside_outputs_that_are_kept(cell: Path, tmp_path: Path) -> None:
+    o = Options(lto="none", persist=BOTH, keep_outputs=("y", "z"))
+    build([cell], tmp_path / "kept.so", "shared", o)
+    build([cell], tmp_path / "all.so", "shared", replace(o, keep_outputs=()))
+    one, other = CompiledModel(tmp_path / "kept.so"), CompiledModel(tmp_path / "all.so")
+    for x in _xs():
+        assert {k: v.tobytes() for k, v in one.run({"x": x}).items()} == {
+            k: v.tobytes() for k, v in other.run({"x": x}).items()}
+
+
+@pytest.mark.parametrize(("connect", "persist", "why"), [
+    ("d.x=c.h_out", ["h=h_out"], "several models have this input"),
+    ("d.h=c.y", ["d.h=d.h_out"], "`d.h` is fed by `c.y`, so it cannot be state"),
+    ("d.x=c.y", ["c.h=h_out", "c.h=d.y"], "the input keeps `h_out` already"),
+])
+def test_state_of_connected_models_that_is_wrong(connect: str, persist: list[str], why: str, tmp_path: Path) -> None:
+    with pytest.raises(LinkError, match=why):
+        _run(tmp_path, connect, *persist)
