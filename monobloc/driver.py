@@ -18,7 +18,7 @@ from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError
 from monobloc.frontend.importer import Imported, load_onnx
 from monobloc.kernels.foreign import Row, read_rows
-from monobloc.link import bitcode, foreign
+from monobloc.link import bitcode, foreign, gone, live
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
@@ -141,7 +141,9 @@ def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progre
 
 
 def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
-          libs: Sequence[str], libdirs: Sequence[Path], lowerings: Lowerings | None = None) -> Image:
+          libs: Sequence[str], libdirs: Sequence[Path], lowerings: Lowerings | None = None,
+          asked: Sequence[Options] = ()) -> Image:
+    """`asked`: options that imports have taken already, for messages."""
     for flag, said in (("connect", o.connect), *Fixed.of(o).flags):
         if said and not o.graph_lto:
             raise LinkError(f"`--{flag}` needs the graphs, and `--graph-lto off` links code as it is")
@@ -150,6 +152,8 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         _check(found, emit, o)
         for place in found.left:
             progress(f"{place}: nobody needs it")
+        if o.connect and o.used_by:
+            gone.check_connected(live.used_by(o.used_by, Path(tmp), o), found.modules, o)
         reader = bitcode.Reader(Path(tmp), o, open_cache(o))
         user = reader.inputs(found.user)
         foreign.tell(reader.notes)
@@ -161,7 +165,7 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         except ToolchainError as e:
             if "duplicate symbol" in e.output:  # the linker's words for it name files of ours
                 resolve(given.words, given.modules, emit, o, Path(tmp), libs, libdirs, thorough=True)
-            raise
+            raise gone.explain(e, found.modules, [o, *asked]) or e from None
 
 
 def _check(found: Resolved, emit: Emit, o: Options) -> None:
@@ -200,7 +204,7 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
         given, imports, lowerings = Inputs(), {}, Lowerings()
         shared = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
         alone = len([p for p in inputs if p.suffix not in SOURCE_SUFFIXES]) == 1
-        titles, fixed = [], o
+        titles, fixed, asked = [], o, [o, *own.values()]
         for k, path in enumerate(inputs):
             if is_model(path):
                 progress(f"reading {path.name}")
@@ -224,8 +228,11 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
             flags = replace(flags, includes=(*flags.includes, headers))
         for path, made in sources:
             progress(f"compiling {path.name}")
-            compile_source(path, made, o, flags)
-        image = _link(given, out, kind, o, progress, libs, libdirs, lowerings)
+            try:
+                compile_source(path, made, o, flags)
+            except ToolchainError as e:
+                raise gone.explain(e, modules, [o, *asked]) or e from None
+        image = _link(given, out, kind, o, progress, libs, libdirs, lowerings, asked)
     return Build(out, image, imports)
 
 

@@ -1,0 +1,79 @@
+"""Why a function of a model's header is not there: said in our words, where compilers and linkers say "undefined".
+
+`--bind`, `--from`, `--keep-output` and `--connect` change a model's interface. An application that was
+written for the interface before that meets a name that nobody defines, and the tool that fails knows
+nothing of flags. The name tells which model and which port was meant, the options tell why it is gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from monobloc.codegen.names import identifier, mangle
+from monobloc.errors import LinkError, ToolchainError
+from monobloc.link.objects import Module
+from monobloc.link.resolve import CORE
+from monobloc.options import Options
+
+_MISSING = re.compile(r"undefined (?:hidden )?symbol: (\w+)|undeclared (?:function|identifier) '(\w+)'")
+
+
+def explain(e: ToolchainError, modules: Sequence[Module], asked: Sequence[Options]) -> LinkError | None:
+    """The error for the first missing name that is a model's; `asked`: options of the whole, then of single models."""
+    names = dict.fromkeys(a or b for a, b in _MISSING.findall(e.output))
+    return next((found for n in names if (found := _why(n, modules, asked)) is not None), None)
+
+
+def check_connected(names: Iterable[str], modules: Sequence[Module], o: Options) -> None:
+    """Refuse an application that knows the models that `--connect` joins, and not the program they are now."""
+    names = sorted(names)
+    if not o.connect or any(n.startswith(f"{identifier(o.name or 'pipeline')}_") for n in names):
+        return
+    for name in names:
+        if (m := _owner(name, modules)) is not None and (found := _connected(name, m, o)) is not None:
+            raise found
+
+
+def _owner(name: str, modules: Sequence[Module]) -> Module | None:
+    """The model of a name, that of the longest prefix: `a_in_x` may be of `a` or of `a_in`."""
+    ours = [m for m in modules if name.startswith(f"{m.prefix}_")
+            and (name[len(m.prefix) + 1 :] in CORE or name[len(m.prefix) + 1 :].startswith(("in_", "out_")))]
+    return max(ours, key=lambda m: len(m.prefix), default=None)
+
+
+def _why(name: str, modules: Sequence[Module], asked: Sequence[Options]) -> LinkError | None:
+    m = _owner(name, modules)
+    if m is None:
+        return None
+    if (found := _connected(name, m, asked[0])) is not None:
+        return found
+    kind, _, port = name[len(m.prefix) + 1 :].partition("_")
+    ports = {port, port.removesuffix("_at")}
+    if kind == "in":
+        bound = [x for o in asked for x in o.bind if mangle(x.removeprefix(f"{m.title}.")) in ports]
+        there = [v.origin or v.name for v in m.graph.inputs]
+        why = f"`--bind {bound[0]}` made the input a constant" if bound else \
+            "`--from` starts behind it" if any(o.start_from for o in asked) else ""
+    elif kind == "out":
+        there = [n for n, _ in m.graph.outputs]
+        why = "`--keep-output` does not name it" if any(o.keep_outputs for o in asked) else ""
+    else:
+        return None
+    if not why and ports & {mangle(n) for n in there}:
+        return None  # it is there: something else is wrong
+    what = "input" if kind == "in" else "output"
+    return LinkError(f"the application calls `{name}`, and `{m.title}` has no such {what}"
+                     + (f": {why}" if why else ""),
+                     notes=[f"{what}s: {', '.join(there) or 'none'}"],
+                     hints=["leave the call out, or the flag"] if why else [])
+
+
+def _connected(name: str, m: Module, o: Options) -> LinkError | None:
+    named = {text.partition(".")[0] for pair in o.connect for text in pair}
+    whole = identifier(o.name or "pipeline")
+    if m.title not in named or m.prefix == whole:
+        return None
+    return LinkError(f"the application calls `{name}`, and `--connect` made `{m.title}` a part of `{whole}`",
+                     notes=[f"functions of the whole begin with `{whole}_`, and are in its header"],
+                     hints=[f"call those, or pass `--name {m.title}`"])
