@@ -81,6 +81,10 @@ def read_project(path: Path) -> Project:
     flags |= {**memory, **({"kernel": rows} if rows else {})}
     return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
 
+SECTION_NAME = re.compile(r"[A-Za-z0-9_.$-]+", re.ASCII)
+OTHER_SECTIONS = {"ram": (".text", ".rodata", ".init", ".fini", ".tdata", ".tbss"),
+                  "flash": (".bss", ".data", ".tdata", ".tbss", ".init", ".fini")}
+
 
 def read_memory(path: Path) -> Flags:
     """`--memory FILE`: the `[memory]` tables of a file that holds nothing else."""
@@ -117,7 +121,21 @@ def _region(name: str, table: dict[str, Any], path: Path) -> Region:
         raise ModelError(f"{where}: a {kind} region does not hold `{min(other)}`",
                          hints=[f"it holds {', '.join(words)} or tensors by name"])
     size = parse_size(str(given["size"])) if "size" in given else None
-    return Region(name, kind, size, str(given.get("section", "")), held)  # type: ignore[arg-type]
+    section = _section(str(given.get("section", "")), kind, where)
+    return Region(name, kind, size, section, held)  # type: ignore[arg-type]
+
+
+def _section(name: str, kind: str, where: str) -> str:
+    """A section's name stands in C and in linker scripts, and its beginning tells compilers what is in it."""
+    if name and not SECTION_NAME.fullmatch(name):
+        raise ModelError(f"{where}: the section name `{name}` is not possible",
+                         hints=["letters, digits, and `_`, `.`, `$`, `-`"])
+    first = f".{name.split('.')[1]}" if name.startswith(".") else ""
+    if first in OTHER_SECTIONS[kind]:
+        held = "is written to" if kind == "ram" else "must be in the file"
+        raise ModelError(f"{where}: what a {kind} region holds {held}, and `{first}` sections are for other things",
+                         hints=[f"a name as `{'.bss' if kind == 'ram' else '.rodata'}.dtcm`, or one of your own"])
+    return name
 
 
 def _model(data: Any, project: Path) -> tuple[Path, Flags]:

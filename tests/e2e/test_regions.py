@@ -216,6 +216,9 @@ hold = ["cold"]
     ("[memory.a]\nkind = \"rom\"", "kind"), ("[memory.a]\nhold = \"cold\"", "does not hold `cold`"),
     ("[memory.a]\nsise = 1", "unknown key `sise`"), ("[memory.\"a b\"]\nsize = 1", "the name `a b`"),
     ("[memory.a]\nsize = \"big\"", "is no size"), ("[other]", "unknown key `other`"),
+    ("[memory.a]\nsection = '.bss.\"x'", "the section name"), ("[memory.a]\nsection = \".bss.x\\n\"", "section name"),
+    ("[memory.a]\nsection = \".text.a\"", "`.text` sections are for other"),
+    ("[memory.a]\nkind = \"flash\"\nsection = \".bss.a\"", "`.bss` sections are for other"),
 ])
 def test_files_of_regions_that_are_wrong(text: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text(text)
