@@ -26,6 +26,7 @@ goes first. A verb that is given no file works on the project's.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,9 @@ TOP_KEYS = ("output", "sources", "model", "memory", "kernel", *(n for g, f in FL
 MEMORY_KEYS = ("ram", "flash")
 PATHS = ("dump", "report", "cache", "depfile", "map", "script")
 T = TypeVar("T")
+SECTION_NAME = re.compile(r"[A-Za-z0-9_.$-]+", re.ASCII)
+OTHER_SECTIONS = {"ram": (".text", ".rodata", ".init", ".fini", ".tdata", ".tbss"),
+                  "flash": (".bss", ".data", ".tdata", ".tbss", ".init", ".fini")}
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,6 @@ def read_project(path: Path) -> Project:
     flags = {k: (_model_value if k in FIXED_KEYS else _flag_value)(k, v, path) for k, v in top.items()}
     flags |= {**memory, **({"kernel": rows} if rows else {})}
     return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
-
-SECTION_NAME = re.compile(r"[A-Za-z0-9_.$-]+", re.ASCII)
-OTHER_SECTIONS = {"ram": (".text", ".rodata", ".init", ".fini", ".tdata", ".tbss"),
-                  "flash": (".bss", ".data", ".tdata", ".tbss", ".init", ".fini")}
 
 
 def read_memory(path: Path) -> Flags:
