@@ -16,7 +16,7 @@ from monobloc.cache import Cache, default_root, write_atomic
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError
-from monobloc.frontend.importer import Imported, load_onnx
+from monobloc.frontend import MODEL_SUFFIXES, Imported, load_model
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, foreign, gone, live
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
@@ -37,7 +37,6 @@ from monobloc.ops import registry
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
 from monobloc.targets import resolve as resolve_target
 
-MODEL_SUFFIXES = (".onnx",)
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
 
 
@@ -55,7 +54,7 @@ class Build:
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
-    imported = load_onnx(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+    imported = load_model(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
     if o.start_from:
         start_from(imported.graph, o.start_from)
     return imported

@@ -78,6 +78,8 @@ def _show_check(path: Path, f: Facts, plan: facts.Estimate | None, o: Options) -
 
 
 def _opsets(f: Facts) -> str:
+    if "tflite" in f.opsets:
+        return f"TFLite, version {f.ir_version} of the format"
     named = (f"{domain or 'ai.onnx'} {v}" for domain, v in f.opsets.items())
     return ", ".join(named) + f" (IR {f.ir_version})"
 

@@ -14,6 +14,7 @@ from monobloc.cli.flags import Flags
 from monobloc.cli.settings import Work, options, source_flags, thread_counts, work_on
 from monobloc.cli.words import files_and_options
 from monobloc.errors import LinkError
+from monobloc.frontend import MODEL_SUFFIXES
 from monobloc.link.image import Image
 from monobloc.link.request import Progress
 from monobloc.object import toolchain
@@ -76,7 +77,7 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
             write(facts.of_objects([out], work.options), flags["report"])
     else:
         raise Usage(f"`{file}` is neither a model nor a source file\n"
-                    f"  hint: models end in {', '.join(driver.MODEL_SUFFIXES)}")
+                    f"  hint: models end in {', '.join(MODEL_SUFFIXES)}")
     depfile.write(work.flags.get("depfile"), out, [file, *_project(work)])
     return 0
 

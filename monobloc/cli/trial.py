@@ -16,7 +16,7 @@ from monobloc.cli.look import facts_of_model
 from monobloc.cli.settings import work_on
 from monobloc.errors import MonoblocError
 from monobloc.feeds import random_feeds
-from monobloc.frontend import Facts
+from monobloc.frontend import MODEL_SUFFIXES, Facts
 from monobloc.object import toolchain
 from monobloc.options import Options
 from monobloc.report import facts, write
@@ -29,7 +29,7 @@ Report = dict[str, Any]
 def try_model(path: Path, seed: int, flags: Flags) -> int:
     work = work_on([path], flags)
     if not work.models:
-        raise Usage(f"`{path}` is no model\n  hint: models end in {', '.join(driver.MODEL_SUFFIXES)}")
+        raise Usage(f"`{path}` is no model\n  hint: models end in {', '.join(MODEL_SUFFIXES)}")
     o = work.models[0][1]
     with console.progress() as progress:
         progress(f"reading {path.name}")

@@ -285,9 +285,14 @@ class _Nest:
         for r in self.reductions:
             if r in self.blocked and not (free_vars(r) - frozenset(self.order)):
                 self._blocked_reduce(r, v, base, step, count)
-        self._strip_loop(v, base, count, lambda: self._store())
+        self._strip_loop(v, base, count, self._fold_and_store)
         self.names = names
         w.close()
+
+    def _fold_and_store(self) -> None:
+        """A reduction beside the blocked ones that runs along memory itself is made per element."""
+        self._hoist(frozenset(self.order))
+        self._store()
 
     def _strip_loop(self, v: Var, base: str, count: str, body: Callable[[], None]) -> None:
         self.w.line("#pragma clang loop vectorize(assume_safety)")

@@ -15,10 +15,12 @@ import onnx
 
 from monobloc.errors import ErrorList, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import declared
+from monobloc.frontend.formats import load_model, tells_tflite
 from monobloc.frontend.functions import domain_of
-from monobloc.frontend.importer import Imported, Model, guarded, load_onnx
+from monobloc.frontend.importer import Imported, Model, guarded
 from monobloc.frontend.source import Source
 from monobloc.frontend.tensors import DTYPES
+from monobloc.frontend.tflite import facts as tflite_facts
 from monobloc.ir.types import Shape
 
 
@@ -58,10 +60,10 @@ def describe(
     keep_outputs: Sequence[str] | None = None,
 ) -> Facts:
     """Facts of a model. Raises only when the file is no model at all."""
-    facts: dict[str, Any] = guarded(model, _facts)
+    facts: dict[str, Any] = _tflite(model) if tells_tflite(model) else guarded(model, _facts)
     imported, errors = None, []
     try:
-        imported = load_onnx(model, shapes=shapes, dims=dims, bind=bind, keep_outputs=keep_outputs)
+        imported = load_model(model, shapes=shapes, dims=dims, bind=bind, keep_outputs=keep_outputs)
     except ErrorList as e:
         errors = e.errors
     except MonoblocError as e:
@@ -94,6 +96,11 @@ def _facts(source: Source) -> dict[str, Any]:
         "weight_bytes": sum(weights.values()),
         "weight_bytes_by_type": dict(weights.most_common()),
     }
+
+
+def _tflite(model: Model) -> dict[str, Any]:
+    found = tflite_facts(model)
+    return found | {k: tuple(Port(*p) for p in found[k]) for k in ("inputs", "outputs")}
 
 
 def _elements(t: onnx.TensorProto) -> int:

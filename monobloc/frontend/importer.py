@@ -216,8 +216,8 @@ class _Import:
         for name, array in self.options.bind.items():
             try:
                 if name not in types:
-                    raise _unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
-                out[name] = _as_declared(name, array, types[name])
+                    raise unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
+                out[name] = as_declared(name, array, types[name])
                 self.notes.append(f"input '{name}' is bound and becomes a constant")
             except ModelError as e:
                 self._report(e)
@@ -235,7 +235,7 @@ class _Import:
         known = {*outputs, *self.frame.names} | {o for n in self.proto.node for o in n.output}
         for name in keep:
             if name not in known or not name:
-                self._report(_unknown_name(f"has no value '{name}' to keep", name, outputs))
+                self._report(unknown_name(f"has no value '{name}' to keep", name, outputs))
         return [n for n in keep if n in known]
 
     def _outputs(self, wanted: Sequence[str]) -> None:
@@ -262,7 +262,7 @@ class _Import:
         return out
 
 
-def _unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
+def unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
     near = difflib.get_close_matches(name, known, 1)
     return ModelError(
         message,
@@ -271,7 +271,7 @@ def _unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
     )
 
 
-def _as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
+def as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
     """A bound value in the input's type, when that keeps it as it is."""
     what = f"input '{name}' is {t}"
     given = f"{array.dtype}[{','.join(map(str, array.shape))}]"

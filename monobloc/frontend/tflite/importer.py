@@ -1,0 +1,278 @@
+"""TFLite model to Graph: one call, all problems at once, the same Graph that ONNX models become.
+
+Operators stand in the order they run in. Each is read by the function that its family's table names; operators that
+no table names are told together, with how often they occur. Inputs and outputs have the names of the model's
+signature, or their tensors' where there is none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend.dims import Declared
+from monobloc.frontend.importer import Imported, as_declared, unknown_name
+from monobloc.frontend.tflite import arithmetic, convs, folds, movement, variables
+from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
+from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, operators_of, read_model
+from monobloc.ir.graph import Graph, Value
+from monobloc.ir.types import DType, Shape, TensorType
+from monobloc.ops.build import MAX_ELEMENTS, Builder
+
+READERS: dict[str, Reader] = {
+    **arithmetic.READERS, **convs.READERS, **folds.READERS, **movement.READERS, **variables.READERS,
+}  # fmt: skip
+
+
+def load_tflite(
+    model: Any,
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    dims: Mapping[str, int] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    keep_outputs: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Imported:
+    """Import a model from a path or bytes; see `load_onnx` for the parameters. Sizes have no names in TFLite."""
+    loc = Loc("model")
+    try:
+        read = read_model(model)
+        loc = Loc(read.name)
+        if dims:
+            raise ModelError(f"has no size called '{next(iter(dims))}': sizes have no names in a TFLite model",
+                             hints=["`--shape INPUT=1x96x96x3` gives an input's shape"])
+        return _Import(read, dict(shapes or {}), dict(bind or {}), keep_outputs, name).run()
+    except MonoblocError as e:
+        raise e.at(loc) from None
+    except Exception as e:
+        raise ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc) from e
+
+
+class _Import:
+    def __init__(self, model: Model, shapes: dict[str, Shape], bind: dict[str, Any],
+                 keep_outputs: Sequence[str] | None, name: str | None) -> None:
+        self.model, self.main, self.loc = model, model.main, Loc(model.name)
+        self.shapes, self.bind, self.keep = shapes, bind, keep_outputs
+        self.diagnostics = Diagnostics()
+        self.notes: list[str] = []
+        self.graph = Graph(name or (model.path.stem if model.path else model.main.name) or "model")
+        self.states = States()
+
+    def run(self) -> Imported:
+        self._check_operators()
+        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, bool(self.shapes))
+        self._inputs(body)
+        self.diagnostics.checkpoint()
+        body.run()
+        self._outputs(body)
+        self.diagnostics.checkpoint()
+        variables.finish(Builder(self.graph), self.graph, self.states.before, self.states.now, self.states.start)
+        if self.states.before:
+            self.notes.append(f"{len(self.states.before)} variables become state, which `init` and a start set to "
+                              "where the model starts")
+        return Imported(self.graph, self.notes, {}, {"tflite": self.model.version}, self.model.version,
+                        self.model.description, {})
+
+    def _check_operators(self) -> None:
+        """What no table names, all of it at once"""
+        graphs = {0, *_called(self.main)}
+        found = Counter(o.name for k in sorted(graphs) if k < len(self.model.subgraphs)
+                        for o in self.model.subgraphs[k].operators if o.name not in READERS and o.name != "CALL_ONCE")
+        if found:
+            words = ", ".join(f"{name} ({count})" for name, count in found.most_common())
+            total = "operators are" if len(found) > 1 else "operator is"
+            raise UnsupportedError(f"{len(found)} {total} not supported: {words}")
+
+    # -- ports ----------------------------------------------------------------------------------------
+    def _names(self, k: int) -> dict[int, str]:
+        """What inputs (0) or outputs (1) are called, by position"""
+        indices = (self.main.inputs, self.main.outputs)[k]
+        signature = next((s for s in self.model.signatures if s.subgraph == 0), None)
+        given = {} if signature is None else (signature.inputs, signature.outputs)[k]
+        names = [given.get(t) or self.main.tensors[t].name or f"{'output' if k else 'input'}{p}"
+                 for p, t in enumerate(indices)]
+        if len(set(names)) < len(names):
+            names = [f"{name}.{p}" if names.count(name) > 1 else name for p, name in enumerate(names)]
+        return dict(enumerate(names))
+
+    def _inputs(self, body: _Body) -> None:
+        names = self._names(0)
+        for word, given in (("a shape", self.shapes), ("a value", self.bind)):
+            for name in given:
+                if name not in names.values():
+                    self._report(unknown_name(f"{word} is given for '{name}', which is no input", name,
+                                              list(names.values())))
+        for p, t in enumerate(self.main.inputs):
+            try:
+                body.held[t] = Held(last=self._input(names[p], self.main.tensors[t]))
+            except MonoblocError as e:
+                self._report(e)
+
+    def _input(self, name: str, t: Tensor) -> Value:
+        dtype = TYPES.get(t.type)
+        if dtype is None:
+            raise UnsupportedError(f"input '{name}' is {t.text}, which is not supported")
+        shape = tuple(self.shapes.get(name, t.shape))
+        if len(shape) != len(t.shape) or any(s >= 0 and s != d for s, d in zip(t.signature, shape)):
+            raise ModelError(f"input '{name}' is {t.text}, and its shape is given as {list(shape)}")
+        if np.prod([float(d) for d in shape]) > MAX_ELEMENTS:
+            raise ModelError(f"input '{name}' is {t.text}, which is too large to address")
+        if name in self.bind:
+            self.notes.append(f"input '{name}' is bound and becomes a constant")
+            given = np.asarray(self.bind[name])
+            if given.shape != shape:
+                raise ModelError(f"input '{name}' has the shape {list(shape)}, the given value {list(given.shape)}")
+            return self.graph.constant(name, as_declared(name, given, Declared(dtype, shape)))
+        return self.graph.add_input(name, TensorType(dtype, shape))
+
+    def _outputs(self, body: _Body) -> None:
+        names = self._names(1)
+        wanted = {names[p]: t for p, t in enumerate(self.main.outputs)}
+        if self.keep is not None:
+            known = {**{t.name: t.index for t in self.main.tensors}, **wanted}
+            for name in self.keep:
+                if name not in known:
+                    self._report(unknown_name(f"has no value '{name}' to keep", name, list(wanted)))
+            wanted = {name: known[name] for name in self.keep if name in known}
+        if not wanted:
+            self._report(ModelError("has no outputs"))
+        for name, t in wanted.items():
+            found = body.value(t)
+            if found is not None:
+                self.graph.outputs.append((name, found))
+            elif t not in body.broken:
+                self._report(ModelError(f"output '{name}' is made by nothing"))
+
+    def _report(self, e: MonoblocError) -> None:
+        self.diagnostics.report(e.at(self.loc))
+
+
+def _called(g: SubGraph) -> list[int]:
+    return [(o.options or EMPTY).whole(0) for o in g.operators if o.name == "CALL_ONCE"]
+
+
+class _Body:
+    """The operators of one subgraph, written into a graph"""
+
+    def __init__(self, model: Model, sub: SubGraph, graph: Graph, states: States, diagnostics: Diagnostics,
+                 reshaped: bool) -> None:
+        self.model, self.sub, self.graph, self.states = model, sub, graph, states
+        self.diagnostics, self.reshaped = diagnostics, reshaped
+        self.builder = Builder(graph)
+        self.held: dict[int, Held | None] = {}
+        self.broken: set[int] = set()
+        self.named: set[Value] = set()
+        self.resources: dict[int, str] = {}
+
+    def run(self) -> None:
+        for k, o in enumerate(self.sub.operators):
+            loc = self._loc(o, k)
+            try:
+                self._operator(o, loc)
+            except MonoblocError as e:
+                self.diagnostics.report(e.at(loc))
+                self.broken.update(o.outputs)
+            except Exception as e:  # an operator met something it did not expect: tell it, with its cause
+                error = ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc)
+                error.__cause__ = e
+                self.diagnostics.report(error)
+                self.broken.update(o.outputs)
+
+    def _loc(self, o: Operator, k: int) -> Loc:
+        name = self.sub.tensors[o.outputs[0]].name if o.outputs else ""
+        return Loc(self.model.name, name or f"#{k}", o.name)
+
+    def _operator(self, o: Operator, loc: Loc) -> None:
+        if any(t in self.broken for t in o.inputs if t >= 0):
+            self.broken.update(o.outputs)
+            return
+        if o.name == "CALL_ONCE":
+            return self._init((o.options or EMPTY).whole(0))
+        self.builder.name, self.builder.locs = loc.node, (loc.node,)
+        held = [None if t < 0 else self._input(t) for t in o.inputs]
+        node = TflNode(
+            o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
+            [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
+        )
+        found = READERS[o.name](node)
+        if len(found) < len(o.outputs):
+            raise UnsupportedError(f"{len(o.outputs)} outputs are not supported")
+        for t, v in zip(o.outputs, found, strict=False):
+            self.held[t] = self._named(Held(last=v) if isinstance(v, Value) else v, self.sub.tensors[t], loc)
+
+    def _named(self, h: Held | None, t: Tensor, loc: Loc) -> Held | None:
+        """The tensor's own name for what was made, once its type is what the file says"""
+        if h is None:
+            return None
+        v = h.made
+        shape = v.shape if h.last is not None else tuple(v.shape[k] for k in (0, 2, 3, 1))
+        known = not self.reshaped and t.shape and all(s >= 0 for s in t.signature)
+        if v.dtype is not TYPES.get(t.type) or (known and shape != t.shape):
+            raise ModelError(f"{t.what} is declared {t.text}, but is {TensorType(v.dtype, shape)}", loc=loc)
+        if v not in self.named and v.const is None and v.producer is not None and t.name:
+            self.graph.rename(v, t.name)
+        self.named.add(v)
+        return h
+
+    def _input(self, index: int) -> Held | None:
+        if index in self.held:
+            return self.held[index]
+        t = self.sub.tensors[index]
+        if index in self.resources or t.type == RESOURCE:
+            return None
+        if t.data is None and 0 not in t.shape:
+            raise ModelError(f"reads {t.what}, which nothing makes before")
+        held = Held(last=self.graph.constant(t.name or f"tensor{index}", constant(t)))
+        self.held[index] = held
+        return held
+
+    def value(self, index: int) -> Value | None:
+        """A tensor in the file's order of axes"""
+        if index in self.broken:
+            return None
+        try:
+            h = self._input(index)
+        except MonoblocError:
+            return None
+        if h is None:
+            return None
+        self.builder.name, self.builder.locs = self.sub.tensors[index].name, ()
+        return h.last if h.last is not None else self.builder.one("Transpose", h.made, perm=[0, 2, 3, 1])
+
+    def _init(self, number: int) -> None:
+        """What variables start with: the constants that a graph assigns"""
+        if not 0 < number < len(self.model.subgraphs):
+            raise ModelError(f"calls graph {number} of {len(self.model.subgraphs)}")
+        states = States()
+        body = _Body(self.model, self.model.subgraphs[number], Graph("init"), states, self.diagnostics, False)
+        body.run()
+        for name, v in states.now.items():
+            if v.const is None:
+                raise UnsupportedError(f"the variable '{name}' starts with a value that is not constant, "
+                                       "which is not supported")
+            self.states.start[name] = v.const.array
+
+
+def constant(t: Tensor) -> np.ndarray:
+    """A tensor's data, checked against its type"""
+    dtype = TYPES.get(t.type)
+    if dtype is None or t.sparse:
+        kind = "a sparse" if t.sparse else t.type_text
+        raise UnsupportedError(f"{t.what} is {kind} constant, which is not supported")
+    data = np.frombuffer(t.data or b"", np.uint8)
+    count = int(np.prod(t.shape, dtype=np.int64))
+    if data.size != count * dtype.size:
+        raise ModelError(f"{t.what} is {t.text} and has {data.size} bytes of data")
+    if dtype is DType.BOOL:
+        return np.asarray(data != 0).reshape(t.shape)
+    out: np.ndarray = data.view(dtype.numpy).reshape(t.shape).copy()
+    return out
+
+
+def operators(model: Model) -> dict[str, int]:
+    """Operators of all graphs, most frequent first"""
+    return dict(Counter(o.name for o in operators_of(model)).most_common())

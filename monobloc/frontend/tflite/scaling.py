@@ -1,0 +1,70 @@
+"""TFLite's fixed-point arithmetic, as its reference kernels do it: multipliers, activation ranges, tables.
+
+A real factor becomes a multiplier of 31 bits and a power of two. Applying it doubles, rounds the high half (half up
+in magnitude), then shifts right and rounds half away from zero: two roundings, each of which shows in results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def round_away(x: float) -> int:
+    """C's round(): half away from zero"""
+    return int(math.floor(abs(x) + 0.5) * (1 if x >= 0 else -1))
+
+
+def multiplier(real: float) -> tuple[int, int]:
+    """(multiplier, exponent): real = multiplier * 2^(exponent - 31)"""
+    if real == 0 or not math.isfinite(real):
+        return 0, 0
+    q, shift = math.frexp(real)
+    fixed = round_away(q * (1 << 31))
+    if fixed == 1 << 31:
+        fixed, shift = fixed // 2, shift + 1
+    return (0, 0) if shift < -31 else (fixed, shift)
+
+
+def multipliers(reals: Array) -> tuple[Array, Array]:
+    found = [multiplier(float(r)) for r in reals]
+    return np.array([m for m, _ in found], np.int32), np.array([s for _, s in found], np.int32)
+
+
+def reduced(m: Array) -> Array:
+    """A multiplier of 15 bits, as the kernels with 64-bit sums use it"""
+    wide = m.astype(np.int64)
+    return np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF).astype(np.int32)
+
+
+NONE, RELU, RELU_N1_TO_1, RELU6, TANH, SIGN_BIT = range(6)
+CLAMPS: dict[int, tuple[float, float]] = {
+    NONE: (-math.inf, math.inf), RELU: (0.0, math.inf), RELU_N1_TO_1: (-1.0, 1.0), RELU6: (0.0, 6.0),
+}  # fmt: skip
+
+
+def quantized_clamp(activation: int, scale: np.float32, zero: int, info: np.iinfo) -> tuple[int, int]:
+    """The range of a fused activation in integers"""
+    lo, hi = CLAMPS[activation]
+    low, high = int(info.min), int(info.max)
+    if math.isfinite(lo):
+        low = max(low, zero + round_away(float(np.float32(lo) / scale)))
+    if math.isfinite(hi):
+        high = min(high, zero + round_away(float(np.float32(hi) / scale)))
+    return low, high
+
+
+def table(f: Callable[[Array], Array], scale: np.float32, zero: int, out_scale: np.float32, out_zero: int,
+          info: np.iinfo) -> Array:
+    """An 8-bit function of 8 bits, by value from the lowest on, computed in float32"""
+    x = np.arange(info.min, info.max + 1, dtype=np.int64)
+    real = (scale * (x - zero).astype(np.float32)).astype(np.float32)
+    inverse = np.float32(1) / out_scale
+    y = (f(real) * inverse).astype(np.float32)
+    rounded = np.where(y >= 0, np.floor(y.astype(np.float64) + 0.5), np.ceil(y.astype(np.float64) - 0.5))
+    out: Array = np.clip(np.trunc(rounded + out_zero), info.min, info.max).astype(info.dtype)
+    return out
