@@ -1,0 +1,167 @@
+"""The TFLite front end on files made here: layouts, integers, names, state, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
+
+import monobloc
+from monobloc.errors import ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend import describe, load_model
+from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
+from monobloc.ops.tfl import np_scale, np_scale_once
+from monobloc.verify_run import reference as interpret
+
+RNG = np.random.default_rng(0)
+F32, I8 = np.float32, np.int8
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(F32)
+
+
+def two_convs() -> tuple[bytes, np.ndarray, np.ndarray, np.ndarray]:
+    """conv 3x3 with relu, then depthwise 3x3 of stride 2, then add of a value per channel"""
+    n, w, d, c = Net(), floats(4, 3, 3, 2), floats(1, 3, 3, 4), floats(4)
+    x = n.tensor("x", (1, 6, 5, 2), F32)
+    a, b, y = (n.tensor(t, s, F32) for t, s in (("a", (1, 6, 5, 4)), ("b", (1, 3, 3, 4)), ("y", (1, 3, 3, 4))))
+    n.op("CONV_2D", [x, n.const("w", w), -1], [a], {0: byte(0), 1: i32(1), 2: i32(1), 3: byte(1)})
+    n.op("DEPTHWISE_CONV_2D", [a, n.const("d", d), -1], [b], {0: byte(0), 1: i32(2), 2: i32(2), 3: i32(1)})
+    n.op("ADD", [b, n.const("c", c)], [y], {0: byte(0)})
+    return n.file([x], [y]), w, d, c
+
+
+def conv_last(x: np.ndarray, w: np.ndarray, stride: int, depthwise: bool) -> np.ndarray:
+    """A 3x3 convolution with padding `same`, as it is written down, channels last"""
+    h, wd = x.shape[1:3]
+    oh, ow = -(-h // stride), -(-wd // stride)
+    top, left = (max((o - 1) * stride + 3 - d, 0) // 2 for o, d in ((oh, h), (ow, wd)))
+    p = np.pad(x, ((0, 0), (top, 3), (left, 3), (0, 0)))
+    out = np.zeros((1, oh, ow, w.shape[3] if depthwise else w.shape[0]))
+    for i in range(oh):
+        for j in range(ow):
+            part = p[0, i * stride : i * stride + 3, j * stride : j * stride + 3]
+            out[0, i, j] = (part * w[0]).sum((0, 1)) if depthwise else np.einsum("hwc,ohwc->o", part, w)
+    return out
+
+
+def test_channels_last() -> None:
+    data, w, d, c = two_convs()
+    x = floats(1, 6, 5, 2)
+    got = interpret(load_model(data).graph, {"x": x})["y"]
+    want = conv_last(np.maximum(conv_last(x, w, 1, False), 0), d, 2, True) + c
+    assert got.shape == (1, 3, 3, 4)
+    np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_no_transpose_between_convolutions() -> None:
+    assert [n.op for n in load_model(two_convs()[0]).graph.nodes].count("Transpose") == 2  # at both ends
+
+
+def test_names_of_the_signature() -> None:
+    n = Net()
+    x, y = n.tensor("serving_default_x:0", (2,), F32), n.tensor("StatefulPartitionedCall:0", (2,), F32)
+    n.op("NEG", [x], [y])
+    g = load_model(n.file([x], [y], ({"audio": x}, {"score": y}))).graph
+    assert [v.name for v in g.inputs] == ["audio"] and [name for name, _ in g.outputs] == ["score"]
+
+
+def quantized_product(k: int = 40) -> tuple[bytes, np.ndarray, np.ndarray]:
+    n = Net()
+    w, b = RNG.integers(-127, 128, (9, k)).astype(I8), RNG.integers(-3000, 3000, 9).astype(np.int32)
+    x, y = n.tensor("x", (1, k), I8, 0.05, 4), n.tensor("y", (1, 9), I8, 0.11, -7)
+    n.op("FULLY_CONNECTED", [x, n.const("w", w, 0.02), n.const("b", b, 0.001)], [y], {0: byte(1)})
+    return n.file([x], [y]), w, b
+
+
+def test_integer_product_rounds_once_and_compiled_is_the_reference() -> None:
+    data, w, b = quantized_product()
+    x = RNG.integers(-128, 128, (1, 40)).astype(I8)
+    total = (x.astype(np.int32) - 4) @ w.T.astype(np.int32) + b
+    m, s = multiplier(float(F32(0.05) * F32(0.02)) / float(F32(0.11)))
+    want = np.clip(np_scale_once(total, np.int64(m), np.int64(s)) - 7, -7, 127).astype(I8)
+    assert np.array_equal(interpret(load_model(data).graph, {"x": x})["y"], want)
+    assert np.array_equal(monobloc.compile(data, lto="none").run({"x": x})["y"], want)
+
+
+def test_two_roundings_are_not_one() -> None:
+    m, s = multiplier(0.02099346)
+    x = np.arange(-40000, 40000)
+    two, one = np_scale(x, np.int64(m), np.int64(s)), np_scale_once(x, np.int64(m), np.int64(s))
+    assert np.abs(two - one).max() == 1 and (two != one).sum() > 100
+
+
+def test_multipliers() -> None:
+    assert multiplier(0.5) == (1 << 30, 0) and multiplier(1.0) == (1 << 30, 1) and multiplier(0.0) == (0, 0)
+    assert multiplier(1 - 2**-40) == (1 << 30, 1)  # rounds up to one
+    assert multiplier(2.0**-40) == (0, 0)
+    assert quantized_clamp(3, F32(0.05), -10, np.iinfo(I8)) == (-10, 110)
+
+
+def counting() -> bytes:
+    """y = x + what the variable holds; the variable becomes y. It starts at 3."""
+    n = Net()
+    x, y, old = (n.tensor(t, (2,), F32) for t in ("x", "y", "old"))
+    h = n.tensor("h", (), "resource")
+    n.op("VAR_HANDLE", [], [h], {1: "sum"})
+    n.op("READ_VARIABLE", [h], [old])
+    n.op("ADD", [x, old], [y], {0: byte(0)})
+    n.op("ASSIGN_VARIABLE", [h, y], [])
+    n.op("CALL_ONCE", [], [], {0: i32(1)})
+    n.operators.insert(0, n.operators.pop())
+    init = Net([], n.buffers, [], n.codes)
+    h2 = init.tensor("h", (), "resource")
+    init.op("VAR_HANDLE", [], [h2], {1: "sum"})
+    init.op("ASSIGN_VARIABLE", [h2, init.const("three", np.full(2, 3, F32))], [])
+    codes = [{0: byte(min(OPERATORS.index(c), 127)), 3: i32(OPERATORS.index(c))} for c in n.codes]
+    return Writer().file({0: Scalar("I", 3), 1: codes, 2: [n.graph([x], [y]), init.graph([], [])], 4: n.buffers})
+
+
+def test_variables_keep_their_value_and_start_where_the_model_says() -> None:
+    m = monobloc.compile(counting(), lto="none")
+    one = np.array([1, 10], F32)
+    assert [list(m.run({"x": one})["y"]) for _ in range(3)] == [[4, 13], [5, 23], [6, 33]]
+    assert [s.name for s in m.inputs] == ["x"]
+
+
+def test_unsupported_operators_are_told_together() -> None:
+    n = Net()
+    x, y = n.tensor("x", (2,), F32), n.tensor("y", (2,), F32)
+    for op in ("RFFT2D", "UNIQUE", "UNIQUE"):
+        n.op(op, [x], [y])
+    with pytest.raises(UnsupportedError, match=r"2 operators are not supported: UNIQUE \(2\), RFFT2D \(1\)"):
+        load_model(n.file([x], [y]))
+
+
+def test_what_check_shows() -> None:
+    known = describe(two_convs()[0])
+    assert known.imported is not None and known.ops == {"CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "ADD": 1}
+    assert [str(p.type) for p in known.inputs] == ["f32[1,6,5,2]"] and known.weight_bytes == 4 * (72 + 36 + 4)
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "m.tflite").write_bytes(b"hello, world")
+    with pytest.raises(ModelError, match="is no TFLite model"):
+        load_model(tmp_path / "m.tflite")
+    with pytest.raises(ModelError, match="cannot read"):
+        load_model(tmp_path / "none.tflite")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_are_errors_of_ours(seed: int) -> None:
+    rng = random.Random(seed)
+    whole = (two_convs()[0], quantized_product()[0], counting())[seed % 3]
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(8, len(data))] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+        if rng.random() < 0.2:
+            del data[rng.randrange(8, len(data)) :]
+        try:
+            load_model(bytes(data))
+        except MonoblocError as e:
+            assert "InternalError" not in type(e).__name__

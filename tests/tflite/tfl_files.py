@@ -1,0 +1,124 @@
+"""Tiny .tflite files, written for tests: a FlatBuffer of tables given as {slot: value}."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from monobloc.frontend.tflite.schema import OPERATORS, TYPES
+
+TYPE_NUMBERS = {d.numpy: number for number, d in TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A field of a kind that `struct` knows"""
+
+    kind: str
+    value: Any
+
+
+class Writer:
+    """Parents stand before their children, so every offset leads forward."""
+
+    def __init__(self) -> None:
+        self.out = bytearray(b"\0\0\0\0TFL3")
+
+    def file(self, root: dict[int, Any]) -> bytes:
+        struct.pack_into("<I", self.out, 0, self.table(root))
+        return bytes(self.out)
+
+    def _align(self) -> int:
+        self.out += bytes(-len(self.out) % 8)
+        return len(self.out)
+
+    def table(self, fields: dict[int, Any]) -> int:
+        fields = {k: v for k, v in fields.items() if v is not None}
+        slots = max(fields, default=-1) + 1
+        start = self._align()
+        at = start + (4 + 2 * slots + 7) // 8 * 8
+        self.out += bytes(at - start + 8 + 8 * len(fields))
+        struct.pack_into("<HH", self.out, start, 4 + 2 * slots, 8 + 8 * len(fields))
+        struct.pack_into("<i", self.out, at, at - start)
+        for place, (slot, v) in enumerate(sorted(fields.items())):
+            offset = 8 + 8 * place
+            struct.pack_into("<H", self.out, start + 4 + 2 * slot, offset)
+            if isinstance(v, Scalar):
+                struct.pack_into("<" + v.kind, self.out, at + offset, v.value)
+            else:
+                struct.pack_into("<I", self.out, at + offset, self._child(v) - at - offset)
+        return at
+
+    def _child(self, v: Any) -> int:
+        if isinstance(v, dict):
+            return self.table(v)
+        if isinstance(v, list):
+            at = self._align()
+            self.out += struct.pack("<I", len(v)) + bytes(4 * len(v))
+            for k, x in enumerate(v):
+                place = at + 4 + 4 * k
+                struct.pack_into("<I", self.out, place, self.table(x) - place)
+            return at
+        data = v.encode() if isinstance(v, str) else np.ascontiguousarray(v).tobytes()
+        count = len(data) if isinstance(v, str) else len(v)
+        self.out += bytes((4 - len(self.out)) % 8)  # eight-byte elements are aligned
+        at = len(self.out)
+        self.out += struct.pack("<I", count) + data
+        return at
+
+
+def i32(v: int) -> Scalar:
+    return Scalar("i", v)
+
+
+def byte(v: int) -> Scalar:
+    return Scalar("b", v)
+
+
+@dataclass
+class Net:
+    """A model in the making: every method returns the number of a tensor or adds an operator."""
+
+    tensors: list[dict[int, Any]] = field(default_factory=list)
+    buffers: list[dict[int, Any]] = field(default_factory=lambda: [{}])
+    operators: list[dict[int, Any]] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, scale: Any = None, zero: int = 0) -> int:
+        kind = 13 if dtype == "resource" else TYPE_NUMBERS[np.dtype(dtype)]
+        scales = None if scale is None else np.atleast_1d(np.asarray(scale, np.float32))
+        q = None if scales is None else {2: scales, 3: np.full(scales.size, zero, np.int64)}
+        self.tensors.append({0: np.asarray(shape, np.int32), 1: byte(kind), 2: Scalar("I", 0), 3: name, 4: q})
+        return len(self.tensors) - 1
+
+    def const(self, name: str, array: np.ndarray, scale: Any = None, zero: int = 0) -> int:
+        t = self.tensor(name, array.shape, array.dtype, scale, zero)
+        self.buffers.append({0: np.frombuffer(array.tobytes(), np.uint8)})
+        self.tensors[t][2] = Scalar("I", len(self.buffers) - 1)
+        return t
+
+    def op(self, name: str, ins: list[int], outs: list[int], options: dict[int, Any] | None = None) -> None:
+        if name not in self.codes:
+            self.codes.append(name)
+        ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
+        self.operators.append({0: Scalar("I", self.codes.index(name)), **ends, 4: options})
+
+    def graph(self, ins: list[int], outs: list[int]) -> dict[int, Any]:
+        ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
+        return {0: self.tensors, **ends, 3: self.operators, 4: "main"}
+
+    def file(self, ins: list[int], outs: list[int], signature: tuple[dict[str, int], dict[str, int]] | None = None,
+             ) -> bytes:
+        codes = []
+        for name in self.codes:
+            number = OPERATORS.index(name)
+            codes.append({0: byte(min(number, 127)), 3: i32(number)})
+        maps = [] if signature is None else [
+            [{0: name, 1: Scalar("I", t)} for name, t in side.items()] for side in signature
+        ]
+        signatures = [] if signature is None else [{0: maps[0], 1: maps[1], 2: "serving_default"}]
+        return Writer().file({0: Scalar("I", 3), 1: codes, 2: [self.graph(ins, outs)], 3: "a test",
+                              4: self.buffers, 7: signatures})
