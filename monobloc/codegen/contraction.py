@@ -27,7 +27,7 @@ from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
 from monobloc.kernels import tiles
 from monobloc.passes.contraction import Contraction
-from monobloc.passes.select import conv_descriptor, conv_geometry, conv_nchw_descriptor
+from monobloc.passes.select import conv_descriptor, conv_geometry, conv_nchw_descriptor, element_types
 from monobloc.targets import Target
 
 KERNEL = "KERNEL"  # stands for the kernel's name in the texts below
@@ -85,7 +85,7 @@ def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _E
         text = f"(const void *){at.pointer_of(v)}"
         if text not in reads:
             reads.append(text)
-        return f"((const float *)at[{reads.index(text)}])"
+        return f"((const {v.dtype.c} *)at[{reads.index(text)}])"
 
     lines, result = epilogue_text(e, axes, at.storage_of, pointer)
     out = []
@@ -148,7 +148,7 @@ def _dwconv(c: Contraction, t: Target, at: Places) -> KernelText:
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = tiles.dwconv_desc(geo["x"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                              strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
-                             x_strides=xs[:3], y_strides=ys[:3])
+                             x_strides=xs[:3], y_strides=ys[:3], types=element_types(c))
     return _kernel("dwconv", desc, _epilogue(c, _conv_axes(c), at), _operands(c, at))
 
 
@@ -231,7 +231,8 @@ def _gemm(c: Contraction, t: Target, at: Places) -> KernelText:
         rows.extent, n, k, t.f32_lanes, t.vector_registers, batch=inner.extent,
         a=(inner.x, rows.x, x.strides[-1] if k > 1 else 1),
         b=None if c.node.attrs["packed"] else (w.strides[-2] if k > 1 else n, 1),
-        b_batch=inner.w, c=(inner.out, rows.out), caches=tiles.Caches(t.l1_bytes, t.l2_bytes),
+        b_batch=inner.w, c=(inner.out, rows.out), types=element_types(c)[1:],
+        caches=tiles.Caches(t.l1_bytes, t.l2_bytes),
     )
     if c.node.attrs["packed"]:
         desc = _as_packed(desc, dict(c.node.attrs["tiles"])["nv"], rows.extent, t)

@@ -2,7 +2,7 @@
 
 The text is the same for whole vectors and for single elements; `mb_*` functions are overloaded. An
 operand is loaded along the lanes (channels, or pixels of a row): a vector where its stride there is 1,
-a broadcast where it is 0.
+a broadcast where it is 0. Halves are float here, and rounded where they are stored or a Cast says so.
 """
 
 from __future__ import annotations
@@ -85,6 +85,9 @@ class _Printer:
 
     def _call(self, e: Expr) -> str:
         assert isinstance(e, Op)
+        if e.fn == "cast":  # between floats
+            text = self.text(e.args[0])
+            return text if e.dtype is DType.F32 else f"mb_round_{e.dtype.value}({text})"
         fn = {"land": "mb_and", "lor": "mb_or", "lnot": "mb_not"}.get(e.fn, f"mb_{e.fn}")
         return f"{fn}({', '.join(self.text(a) for a in e.args)})"
 

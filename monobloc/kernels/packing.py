@@ -3,14 +3,17 @@
 A panel is `nv` vectors of columns; whole panels come first, then one narrower panel of whole
 vectors. The last, partial vector is shifted so that it ends with the last column (it repeats a few
 columns of its neighbour); when there are fewer columns than lanes it is padded with zeros instead.
+Elements keep their type: halves and bytes are widened where a kernel reads them.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-F32 = NDArray[np.float32]
+Weights = NDArray[Any]  # of any element type that `mb/narrow.h` reads
 
 
 def column_order(n: int, vl: int) -> NDArray[np.int64]:
@@ -25,17 +28,17 @@ def column_order(n: int, vl: int) -> NDArray[np.int64]:
     return np.concatenate([columns, np.arange(n - vl, n, dtype=np.int64)])
 
 
-def pack_gemm_b(b: F32, nv: int, vl: int) -> F32:
+def pack_gemm_b(b: Weights, nv: int, vl: int) -> Weights:
     """[..., K, N] -> per matrix: panels [N/NR][K][NR], then [K][rest]; flat in the last axis."""
     order = column_order(b.shape[-1], vl)
-    cols = np.where(order >= 0, b[..., order], np.float32(0))
+    cols = np.where(order >= 0, b[..., order], b.dtype.type(0))
     nr = nv * vl
     parts = [cols[..., at : at + nr].reshape(*b.shape[:-2], -1) for at in range(0, cols.shape[-1], nr)]
-    empty = np.zeros((*b.shape[:-2], 0), np.float32)
-    return np.ascontiguousarray(np.concatenate([empty, *parts], axis=-1), dtype=np.float32)
+    empty = np.zeros((*b.shape[:-2], 0), b.dtype)
+    return np.ascontiguousarray(np.concatenate([empty, *parts], axis=-1), dtype=b.dtype)
 
 
-def unpack_gemm_b(packed: F32, k: int, n: int, nv: int, vl: int) -> F32:
+def unpack_gemm_b(packed: Weights, k: int, n: int, nv: int, vl: int) -> Weights:
     """The matrix [K, N] again."""
     at = [packed_index(0, j, k, n, nv, vl) for j in range(n)]
     first, step = (np.array(x, np.int64) for x in zip(*at, strict=True)) if at else (np.zeros(0, np.int64),) * 2
@@ -50,24 +53,24 @@ def packed_index(i: int, j: int, k: int, n: int, nv: int, vl: int) -> tuple[int,
     return column // nr * nr * k + i * width + column % nr, width
 
 
-def pack_conv_w(w: F32, groups: int, nv: int, vl: int) -> F32:
+def pack_conv_w(w: Weights, groups: int, nv: int, vl: int) -> Weights:
     """ONNX [OC][IC/g][KH][KW] -> [g][OC/g panels][KH][KW][IC/g][NR]."""
     oc, ic, kh, kw = w.shape
     taps = w.reshape(groups, oc // groups, ic, kh, kw).transpose(0, 3, 4, 2, 1)
     return pack_gemm_b(taps.reshape(groups, kh * kw * ic, oc // groups), nv, vl)
 
 
-def hwio(w: F32) -> F32:
+def hwio(w: Weights) -> Weights:
     """ONNX [OC][IC/g][KH][KW] -> [KH][KW][IC/g][OC]: the plain layout of `mb_conv`."""
     return np.ascontiguousarray(w.transpose(2, 3, 1, 0))
 
 
-def pack_dwconv_w(w: F32) -> F32:
+def pack_dwconv_w(w: Weights) -> Weights:
     """ONNX [C*multiplier][1][KH][KW] -> [KH][KW][C*multiplier]."""
     return np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))
 
 
-def pack_recurrent(r: F32, gates: int, vl: int) -> F32:
+def pack_recurrent(r: Weights, gates: int, vl: int) -> Weights:
     """ONNX R [gates*H][H] -> [panel of VL units][H][gates][VL]."""
     hidden = r.shape[-1]
     order = column_order(hidden, vl)
@@ -77,7 +80,7 @@ def pack_recurrent(r: F32, gates: int, vl: int) -> F32:
     return np.ascontiguousarray(panels, dtype=np.float32).reshape(-1)
 
 
-def pack_gru(r: F32, reset_after: bool, vl: int) -> F32:
+def pack_gru(r: Weights, reset_after: bool, vl: int) -> Weights:
     """R of a GRU: all gates together, or z and r first and the candidate behind them."""
     if reset_after:
         return pack_recurrent(r, 3, vl)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 B_PACKED, B_PLAIN = 0, 1
 PF_NONE, PF_NEXT, PF_STREAM = 0, 1, 2
 SPLIT_ROWS, SPLIT_PANELS = 0, 1
+TYPE_BYTES = (4, 2, 2, 1, 2, 1)  # of MB_T_F32, F16, BF16, I8, I16, U8 in `mb/narrow.h`
 MAX_MR, MAX_NV = 28, 16
 
 
@@ -125,11 +126,12 @@ def gemm_tiles(
     nvreg: int,
     caches: Caches = Caches(),
     packed: bool = True,
+    b_type: int = 0,
 ) -> dict[str, int]:
     """The fields nv, mr1, n1, mr2, n2, rb, kc, ku, pf, pf_step, pf_dist of `mb_gemm`."""
     nv = _best_nv(m, n, k, vl, nvreg)
     mr1, n1, mr2, n2 = cover(m, max_mr(nv, vl, nvreg))
-    a_bytes, b_bytes = 4 * m * k, 4 * n * k
+    a_bytes, b_bytes = 4 * m * k, TYPE_BYTES[b_type] * n * k
     if b_bytes <= caches.l2 // 2 and a_bytes > caches.l1:
         # Weights rest in L2: take the rows once, a few tiles at a time, and write whole rows of C.
         rb = max(1, caches.l1 // 2 // max(1, 4 * mr1 * k))
@@ -138,7 +140,7 @@ def gemm_tiles(
     pf, dist = (PF_NEXT if packed and b_bytes > caches.l1 else PF_NONE), 0
     if m <= mr1 and b_bytes > caches.l1:
         # One pass over the weights: they stream from memory, 16 KB ahead.
-        pf, dist = PF_STREAM, 4096
+        pf, dist = PF_STREAM, 16384 // TYPE_BYTES[b_type]
     rb = min(rb, n1 + n2)
     names = ("nv", "mr1", "n1", "mr2", "n2", "rb", "kc", "ku", "pf", "pf_step", "pf_dist")
     ku = _chains(mr1, nv) if n2 == 0 else 1
@@ -158,11 +160,13 @@ def gemm_desc(
     b: tuple[int, int] | None = None,
     b_batch: int = 0,
     c: tuple[int, int] | None = None,
+    types: tuple[int, int] = (0, 0),
     caches: Caches = Caches(),
 ) -> dict[str, int]:
     """A whole `mb_gemm`. `a` = (batch, row, k) strides; `b` = None for packed B, else its
-    (row stride, 1) strides of a plain matrix; `c` = (batch, row) strides. Defaults: dense."""
-    tiles = gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None)
+    (row stride, 1) strides of a plain matrix; `c` = (batch, row) strides;
+    `types` = those of b and c. Defaults: dense, float."""
+    tiles = gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None, b_type=types[0])
     a_batch, a_row, a_k = a if a is not None else (m * k, k, 1)
     c_batch, c_row = c if c is not None else (m * n, n)
     nr = tiles["nv"] * vl
@@ -181,6 +185,8 @@ def gemm_desc(
         "c_batch": c_batch,
         "c_row": c_row,
         "b_kind": kind,
+        "b_type": types[0],
+        "c_type": types[1],
         **tiles,
     }
 
@@ -236,7 +242,7 @@ def _block(desc: Mapping[str, int], caches: Caches) -> int:
     block, and with it the scratch, is small; larger ones should pass once for as many rows as L2
     holds."""
     units = desc["n1"] + desc["n2"] if desc["narrow"] else desc["oh"]
-    weights = 4 * desc["kh"] * desc["kw"] * desc["ic"] * desc["oc"]
+    weights = TYPE_BYTES[desc["w_type"]] * desc["kh"] * desc["kw"] * desc["ic"] * desc["oc"]
     if weights <= caches.l1 // 2:
         return 1
     if weights <= caches.l2 // 2:
@@ -264,10 +270,11 @@ def conv_desc(
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     plain: bool = False,
+    types: tuple[int, int, int] = (0, 0, 0),
     caches: Caches = Caches(),
 ) -> dict[str, int]:
     """A whole `mb_conv`. `x` = (N, H, W, C) of the input, `oc` all output channels, `pads` =
-    (top, left), strides of x = (batch, row, pixel, channel), of y = (batch, row, pixel)."""
+    (top, left), strides of x = (batch, row, pixel, channel), of y = (batch, row, pixel), types of x, w and y."""
     n, h, w, c = x
     (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
     ic, og = c // groups, oc // groups
@@ -309,13 +316,14 @@ def conv_desc(
         "w_panel": panel,
         "w_row": row,
         "w_kind": kind,
+        **dict(zip(("x_type", "w_type", "y_type"), types, strict=True)),
         **tiles,
-        "copy": int(not inside or (xs[3] != 1 and ic > 1)),
+        "copy": int(not inside or (xs[3] != 1 and ic > 1) or types[0] != 0),
     }
     desc["bh"] = _block(desc, caches)
     per_unit = 1 if tiles["narrow"] else tiles["n1"] + tiles["n2"]
     desc["pf_step"] = prefetch_step(tiles["nv"], vl, desc["bh"] * per_unit)
-    weight_bytes, input_bytes = 4 * taps * og, 4 * h * w * c
+    weight_bytes, input_bytes = TYPE_BYTES[types[1]] * taps * og, TYPE_BYTES[types[0]] * h * w * c
     many = groups == 1 and ceil_div(og, nr) >= 4
     desc["split"] = SPLIT_PANELS if many and weight_bytes > input_bytes else SPLIT_ROWS
     desc["pf"] = PF_NEXT if kind == B_PACKED and weight_bytes > caches.l1 else PF_NONE
@@ -335,6 +343,7 @@ def dwconv_desc(
     pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
+    types: tuple[int, int, int] = (0, 0, 0),
 ) -> dict[str, int]:
     """A whole `mb_dwconv`; arguments as in `conv_desc`, channels are contiguous."""
     n, h, w, c = x
@@ -369,6 +378,7 @@ def dwconv_desc(
     desc |= {"pt": pads[0], "pl": pads[1]}
     desc |= {"x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2]}
     desc |= {"y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2]}
+    desc |= dict(zip(("x_type", "w_type", "y_type"), types, strict=True))
     desc |= {"xb1": xb1, "n1": n1, "xb2": xb2, "n2": n2, "split": int(not rows)}
     return desc
 
@@ -461,10 +471,12 @@ def conv_nchw_desc(
     pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
+    types: tuple[int, int] = (0, 0),
     caches: Caches = Caches(),
 ) -> dict[str, int]:
     """A whole `mb_conv_nchw`. `x` = (N, H, W, C) as in `conv_desc`, but `x_strides` = (batch,
-    channel, row, pixel) and `y_strides` = (batch, channel, row); weights stay [OC][IC][KH][KW]."""
+    channel, row, pixel) and `y_strides` = (batch, channel, row); `types` of x and y; weights stay [OC][IC][KH][KW],
+    float."""
     n, h, w, c = x
     (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
     xs = x_strides if x_strides is not None else (c * h * w, h * w, w, 1)
@@ -493,8 +505,10 @@ def conv_nchw_desc(
         "y_batch": ys[0],
         "y_ch": ys[1],
         "y_row": ys[2],
+        "x_type": types[0],
+        "y_type": types[1],
         **_nchw_tiles(ow, oc, kh * kw * c, vl, nvreg),
-        "copy": int(not inside or sw != 1 or xs[3] != 1 or ow < vl),
+        "copy": int(not inside or sw != 1 or xs[3] != 1 or ow < vl or types[0] != 0),
         "bh": 1,
     }
     # Four rows share most of their input; more would only enlarge the scratch.

@@ -20,7 +20,7 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
 from monobloc.ops.elementwise import same_dtype
-from monobloc.ops.matmul import check_zero, minus, scale_reader, zero_reader
+from monobloc.ops.matmul import check_zero, minus, product_type, scale_reader, zero_reader
 from monobloc.ops.pool import np_windows, window
 from monobloc.ops.quant import np_requantize, requantize
 from monobloc.ops.reduce import np_wide, wide
@@ -100,13 +100,14 @@ class Conv(OpDef):
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         x, w, bias = [*ins, None][:3]
         assert x is not None and w is not None
-        return [TensorType(same_dtype("Conv", ins), conv_shape("Conv", x, w, bias, attrs))]
+        return [TensorType(product_type("Conv", ins, attrs), conv_shape("Conv", x, w, bias, attrs))]
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         x, w, bias = [*xs, None][:3]
         assert x is not None and w is not None
         y = np_conv(np_wide(x), np_wide(w), attrs)
-        return (y if bias is None else y + channel(np_wide(bias), x.ndim)).astype(x.dtype)
+        to = attrs["to"].numpy if "to" in attrs else x.dtype
+        return (y if bias is None else y + channel(np_wide(bias), x.ndim)).astype(to)
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
         x, w, bias = [*xs, None][:3]
@@ -116,7 +117,7 @@ class Conv(OpDef):
 
         def at(*i: Expr) -> Expr:
             e = total(*i)
-            return cast(e if bias is None else e + cast(bias(i[1]), e.dtype), vx.dtype)
+            return cast(e if bias is None else e + cast(bias(i[1]), e.dtype), n.outputs[0].dtype)
 
         return at
 
@@ -138,7 +139,7 @@ class Conv(OpDef):
 
 
 def product(x: Expr, w: Expr, i: Sequence[Expr]) -> Expr:
-    return call("mul", cast(x, wide(x.dtype)), cast(w, wide(w.dtype)))
+    return call("mul", cast(x, wide(x.dtype)), cast(w, wide(x.dtype)))
 
 
 # -- integers ---------------------------------------------------------------------------------------
@@ -339,7 +340,7 @@ class ConvTranspose(OpDef):
                 return ok
 
             e = reduce("sum", [per_in, *attrs["kernel_shape"]], term, takes_part)
-            return cast(e if bias is None else e + cast(bias(i[1]), e.dtype), vx.dtype)
+            return cast(e if bias is None else e + cast(bias(i[1]), e.dtype), n.outputs[0].dtype)
 
         return at
 

@@ -66,7 +66,14 @@ def batched(f: Fn, v: Value, rank: int) -> Fn:
     return at
 
 
+def product_type(op: str, ins: Sequence[Value | None], attrs: Attrs) -> DType:
+    """Operands are of one type, which the result has; passes may store one narrower, and say the result's."""
+    return attrs["to"] if "to" in attrs else same_dtype(op, ins)
+
+
 class MatMul(OpDef):
+    """The matrix product; with `to` operands may be of other types than the result, and are widened"""
+
     name = "MatMul"
     contraction = "matmul"
 
@@ -78,12 +85,12 @@ class MatMul(OpDef):
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         a, b = ins
         assert a is not None and b is not None
-        return [TensorType(same_dtype("MatMul", ins), product_shape("MatMul", a, b))]
+        return [TensorType(product_type("MatMul", ins, attrs), product_shape("MatMul", a, b))]
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         a, b = xs
         assert a is not None and b is not None
-        return np.matmul(np_wide(a), np_wide(b)).astype(a.dtype)
+        return np.matmul(np_wide(a), np_wide(b)).astype(attrs["to"].numpy if "to" in attrs else a.dtype)
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
         a, b = n.inputs
@@ -94,7 +101,7 @@ class MatMul(OpDef):
         def at(*i: Expr) -> Expr:
             def term(k: Expr) -> Expr:
                 p, q = fa(*i[:-2], i[-2], k), fb(*i[:-2], k, i[-1])
-                return call("mul", cast(p, wide(p.dtype)), cast(q, wide(q.dtype)))
+                return call("mul", cast(p, wide(out.dtype)), cast(q, wide(out.dtype)))
 
             return cast(reduce("sum", [a.shape[-1]], term), out.dtype)
 

@@ -58,11 +58,13 @@ def pipeline() -> list[Pass]:
         foreign,
         fuse,
         layout,
+        narrow,
         outputs,
         patterns,
         ranges,
         select,
         share,
+        widen,
     )
 
     return [
@@ -70,6 +72,7 @@ def pipeline() -> list[Pass]:
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
         patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
+        narrow.Narrow(),  # weights of halves or small integers stay that: products and lookups read them so
         cse.Cse(),  # equal nodes are one, before constants make them differ
         ranges.RangesPass(),  # what a value can be removes clips, checks and casts that do nothing
         fold.Fold(),  # constants meet: BatchNorm into weights, scales into scales
@@ -78,6 +81,7 @@ def pipeline() -> list[Pass]:
         dce.Dce(),  # what nobody reads goes
         outputs.Outputs(),  # every exported tensor is made by a node of its own
         foreign.Foreign(),  # kernel rows: functions of foreign libraries, where one fits
+        widen.Widen(),  # products of halves read float: what is left of their inputs is widened
         # -- below this line nodes are groups: one group becomes one loop nest or one kernel call
         fuse.Fuse(),
         layout.LayoutPass(),  # who wants channels last; the fewest conversions

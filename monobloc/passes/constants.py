@@ -1,14 +1,15 @@
 """What depends on constants only is computed while compiling.
 
 The importer does that for the constants of a model. Here it is done for those that a link brings: inputs
-that are bound, and outputs of one model that are inputs of another.
+that are bound, and outputs of one model that are inputs of another. Weights that are stored as halves or
+small integers and widened by the model wait for `narrow`, which knows who can read them as they are.
 """
 
 from __future__ import annotations
 
-from monobloc.ir.graph import Graph
+from monobloc.ir.graph import Graph, Node
 from monobloc.ops import opdef
-from monobloc.ops.build import evaluate
+from monobloc.ops.build import evaluate, folds
 from monobloc.passes import PassContext
 from monobloc.passes.rewrite import sweep_dead
 
@@ -17,14 +18,21 @@ class Constants:
     name = "constants"
 
     def run(self, g: Graph, ctx: PassContext) -> bool:
-        return fold_constant_nodes(g, ctx)
+        return fold_constant_nodes(g, ctx, widen=False)
 
 
-def fold_constant_nodes(g: Graph, ctx: PassContext) -> bool:
-    """Nodes whose inputs are all constant are computed now (what the importer left is computed too)."""
+WIDENING = ("Cast", "DequantizeLinear")
+
+
+def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
+    """Nodes whose inputs are all constant are computed now (what the importer left is computed too).
+
+    `widen`: those too that make a large constant out of a small one."""
     changed = False
     for node in g.nodes:
         if node.body is None and node.used and all(v.const is not None for v in node.used):
+            if not widen and _widens(node):
+                continue
             types = [v.type for v in node.outputs]
             for v, y in zip(node.outputs, evaluate(opdef(node), node.inputs, node.attrs, types), strict=True):
                 g.replace(v, g.constant(v.name, y))
@@ -33,3 +41,7 @@ def fold_constant_nodes(g: Graph, ctx: PassContext) -> bool:
     if changed:
         sweep_dead(g)
     return changed
+
+
+def _widens(node: Node) -> bool:
+    return node.op in WIDENING and not folds(node.inputs, [v.type for v in node.outputs])

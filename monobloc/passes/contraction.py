@@ -1,7 +1,8 @@
 """What a contraction is and how its parts are found: shared by fusion, layout, selection and codegen.
 
-A contraction is a MatMul, Conv or ConvTranspose in f32 that a register-tiled kernel computes; alone
-or as the first node of a `Fused` group, whose other nodes are the epilogue.
+A contraction is a MatMul or Conv that a register-tiled kernel computes, alone or as the first node of
+a `Fused` group, whose other nodes are the epilogue. It sums in float32; weights may be stored as halves or
+small integers, a convolution's input and every result as halves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType
 
 KERNEL_OPS = ("MatMul", "Conv")
-MAX_BATCH_AXES = 4
+FLOATS = (DType.F32, DType.F16, DType.BF16)
+# what kernels read, by their number in `mb/narrow.h`
+ELEMENTS = {DType.F32: 0, DType.F16: 1, DType.BF16: 2, DType.I8: 3, DType.I16: 4, DType.U8: 5}
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,11 @@ def root_of(n: Node) -> Node:
 def is_contraction(n: Node) -> bool:
     """Whether a kernel family computes this node (or the root of this group)."""
     r = root_of(n)
-    if r.op not in KERNEL_OPS or any(v.dtype is not DType.F32 for v in r.used) or r.outputs[0].type.size == 0:
+    if r.op not in KERNEL_OPS or r.outputs[0].type.size == 0 or any(v.type.size == 0 for v in r.used):
         return False
-    if any(v.type.size == 0 for v in r.used):
+    x, w, *rest = r.used
+    inputs = (DType.F32,) if r.op == "MatMul" else FLOATS
+    if rest or x.dtype not in inputs or w.dtype not in ELEMENTS or r.outputs[0].dtype not in FLOATS:
         return False
     if r.op == "MatMul":
         return all(v.type.rank >= 2 for v in r.used)

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
-from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
+from monobloc.passes.contraction import FLOATS
 from monobloc.passes.rewrite import only_use, sweep_dead
 
 
@@ -49,13 +49,14 @@ class Decompose:
 
 
 def fits(n: Node) -> bool:
-    """f32 with constant weights, one group, no dilation, one or two spatial axes."""
+    """Float with constant weights, one group, no dilation, one or two spatial axes."""
     x, w = n.inputs[:2]
     assert x is not None and w is not None
     a = n.attrs
     return (
         w.const is not None
-        and x.dtype is DType.F32
+        and x.dtype in FLOATS
+        and w.dtype in FLOATS
         and a.get("group", 1) == 1
         and all(d == 1 for d in a["dilations"])
         and x.type.rank in (3, 4)
@@ -75,7 +76,7 @@ def phases(b: Builder, n: Node) -> Value:
     strides, kernel = n.attrs["strides"], n.attrs["kernel_shape"]
     rank = len(strides)
     taps = [_taps(k, s) for k, s in zip(kernel, strides)]
-    wide = np.zeros((*w.shape[:2], *[t * s for t, s in zip(taps, strides)]), np.float32)
+    wide = np.zeros((*w.shape[:2], *[t * s for t, s in zip(taps, strides)]), w.dtype.numpy)
     wide[tuple([slice(None)] * 2 + [slice(0, k) for k in kernel])] = w.const.array
     split = wide.reshape(*w.shape[:2], *[v for t, s in zip(taps, strides) for v in (t, s)])
     # [IC, OC, J0, r0, J1, r1] -> [OC, r0, r1, IC, J0, J1], taps flipped

@@ -20,7 +20,7 @@ from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars, node_functions, reader
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import is_contraction
+from monobloc.passes.contraction import FLOATS, is_contraction
 from monobloc.passes.rewrite import only_use
 
 MAX_GROUP = 48
@@ -162,9 +162,10 @@ def epilogue_obstacle(n: Node, v: Value) -> str:
     d = opdef(n)
     if not d.elementwise:
         return "it is not elementwise"
-    if n.outputs[0].type != v.type or v.dtype is not DType.F32:
+    out = n.outputs[0].type
+    if (out.shape, out.layout) != (v.shape, v.type.layout) or out.dtype not in FLOATS:
         return "its shape or type differs"
-    if any(x.dtype is not DType.F32 for x in n.used):
+    if any(x.dtype not in FLOATS for x in n.used):
         return "it mixes types"
     if any(not epilogue_readable(x, v) for x in n.used if x is not v):
         return "an operand is not laid along the channels"
@@ -181,7 +182,12 @@ def epilogue_readable(x: Value, v: Value) -> bool:
 
 def expression_fns(n: Node) -> set[str]:
     e = _element(n)
-    return {x.fn for x in walk(e) if isinstance(x, Op) and x.dtype is not DType.I64}
+    return {x.fn for x in walk(e) if isinstance(x, Op) and x.dtype is not DType.I64 and not _rounds(x)}
+
+
+def _rounds(x: Op) -> bool:
+    """A cast from float to float."""
+    return x.fn == "cast" and x.dtype in FLOATS and x.args[0].dtype in FLOATS
 
 
 def _element(n: Node) -> Expr:

@@ -16,7 +16,7 @@ from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.kernels import packing, tiles
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import Contraction, is_contraction, parts
+from monobloc.passes.contraction import ELEMENTS, Contraction, is_contraction, parts
 from monobloc.passes.conv_family import family
 from monobloc.targets import Target
 
@@ -54,7 +54,8 @@ def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple
     t = ctx.target
     m, k, n = collapsed_rows(c), c.x.shape[-1], c.w.shape[-1]
     constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2]) and ctx.stage == "image"
-    chosen = tiles.gemm_tiles(m, n, k, t.f32_lanes, t.vector_registers, caches(t), packed=constant)
+    chosen = tiles.gemm_tiles(m, n, k, t.f32_lanes, t.vector_registers, caches(t), packed=constant,
+                              b_type=ELEMENTS[c.w.dtype])
     set_kernel(c.node, "gemm", chosen, 0)
     c.node.attrs["packed"] = constant
     if constant:
@@ -101,6 +102,8 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
         desc = conv_nchw_descriptor(c, t, x_strides=(xs[0], xs[1], xs[2] if two else 0, xs[-1]))
         set_kernel(c.node, "conv_nchw", {k: desc[k] for k in ("nv", "oc1", "oc2", "bh")},
                    tiles.conv_nchw_scratch(desc | {"copy": 1}, t.f32_lanes))
+        if c.w.dtype is not DType.F32:
+            pack(g, c, "wide", packed, lambda w: w.astype(np.float32))
         return
     plain = ctx.stage == "object"
     desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain)
@@ -131,7 +134,7 @@ def conv_descriptor(c: Contraction, t: Target, channel_stride: int, **strides: A
         strides["x_strides"] = (h * w * ch, w * ch, ch, channel_stride)
     return tiles.conv_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                            groups=geo["groups"], strides=geo["strides"], dilations=geo["dilations"],
-                           pads=geo["pads"], caches=caches(t), **strides)
+                           pads=geo["pads"], types=element_types(c), caches=caches(t), **strides)
 
 
 def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
@@ -139,10 +142,15 @@ def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str,
     geo = conv_geometry(c)
     return tiles.conv_nchw_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                                 strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
-                                caches=caches(t), **strides)
+                                types=element_types(c)[::2], caches=caches(t), **strides)
 
 
 # -- both ---------------------------------------------------------------------------------------------
+def element_types(c: Contraction) -> tuple[int, int, int]:
+    """x's, w's and the result's, as the kernels number them."""
+    return ELEMENTS[c.x.dtype], ELEMENTS[c.w.dtype], ELEMENTS[c.out.dtype]
+
+
 def set_kernel(node: Node, kernel: str, chosen: dict[str, int], scratch: int) -> None:
     node.attrs["kernel"] = kernel
     node.attrs["tiles"] = sorted([k, v] for k, v in chosen.items())
@@ -162,8 +170,8 @@ def pack(
     assert c.w.const is not None
     key = (c.w.const.key, how)
     if key not in packed:
-        data = np.ascontiguousarray(f(c.w.const.array.astype(np.float32, copy=False))).reshape(-1)
-        t = TensorType(DType.F32, data.shape)
+        data = np.ascontiguousarray(f(c.w.const.array)).reshape(-1)
+        t = TensorType(DType.of(data.dtype), data.shape)
         order = (*range(2, c.w.type.rank), 1, 0)
         source = (c.w.const, order) if permutes else None
         matrix = None if panels is None else (c.w.const, panels)

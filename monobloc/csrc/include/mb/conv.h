@@ -1,4 +1,4 @@
-/* Convolution as implicit GEMM in f32: NHWC output, weights [OC/NR][KH][KW][IC][NR].
+/* Convolution as implicit GEMM, summed in float: NHWC output, weights [OC/NR][KH][KW][IC][NR].
  *
  *   static const mb_conv D = { .batch = 1, ... };
  *   MB_CONV(conv3, D, conv3_epi)                  defines the leaves and conv3(...)
@@ -8,7 +8,7 @@
  * channels; a kernel row is one run of KW*IC floats where the input is contiguous. With padding
  * (or a layout the tile cannot walk) the input rows of a block of output rows are first copied
  * into the thread's scratch, zeros round them; without, tiles read x itself. Strides are free, so
- * an NCHW input (x_pix = 1, x_ch = H*W) is transposed by that same copy.
+ * an NCHW input (x_pix = 1, x_ch = H*W) is transposed by that same copy, and a half one widened.
  *
  * Scratch: max_threads * mb_conv_scratch(&D) floats; thread tid uses the tid-th part.
  * Bottom and right padding follow from oh and ow.
@@ -23,10 +23,11 @@ enum { MB_SPLIT_ROWS = 0, MB_SPLIT_PANELS = 1 };
 typedef struct {
   long batch, groups, h, w, ic, oh, ow, oc;  /* ic, oc: of one group */
   long kh, kw, sh, sw, dh, dw, pt, pl;
-  long x_batch, x_row, x_pix, x_ch, x_group; /* strides in floats */
+  long x_batch, x_row, x_pix, x_ch, x_group; /* strides in elements */
   long y_batch, y_row, y_pix, y_group;
   long w_group, w_panel, w_row;              /* packed: w_panel = KH*KW*IC*NR, w_row = NR */
   int w_kind;                                /* MB_B_PACKED or MB_B_PLAIN (HWIO, w_panel = NR) */
+  int x_type, w_type, y_type;                /* MB_T_*; x other than float needs the copy */
   int nv;
   /* wide (narrow = 0): a row is n1 tiles of c1 pixels and n2 of c2; r1 = r2 = 1.
    * narrow: a tile is whole rows, c1 = c2 = ow; the image is n1 tiles of r1 rows and n2 of r2. */
@@ -34,12 +35,12 @@ typedef struct {
   long bh;                                   /* rows (wide) or tiles (narrow) of a block */
   int copy;                                  /* through scratch; needed if any tap lies outside */
   int split, pf;
-  long pf_step;                              /* floats per k step of the next panel */
+  long pf_step;                              /* elements per k step of the next panel */
   int epi_loop;                              /* the epilogue is long: keep it once */
 } mb_conv;
 
-typedef void mb_conv_leaf(const void *ctx, const float *x, const float *w, float *y, long b,
-                          long i, long j, long n, const float *pf);
+typedef void mb_conv_leaf(const void *ctx, const float *x, const void *w, void *y, long b,
+                          long i, long j, long n, const void *pf);
 
 /* Columns and rows of the scratch image. */
 MB_INLINE long mb_conv_cols(const mb_conv *d) { return (d->ow - 1) * d->sw + (d->kw - 1) * d->dw + 1; }
@@ -71,13 +72,14 @@ MB_INLINE mb_tile mb_conv_tile(const mb_conv *d, int r, int c, int tail) {
                    .n_small = d->oc < MB_VL, .n0 = (int)d->kh, .n1 = flat ? 1 : (int)d->kw,
                    .xs0 = d->dh * xrow, .xs1 = d->dw * xpix, .xs2 = xch,
                    .b_row = d->w_kind == MB_B_PACKED ? (long)nv * MB_VL : d->w_row,
-                   .b_kind = d->w_kind, .pf = d->pf, .pf_step = d->pf_step,
+                   .b_kind = d->w_kind, .b_type = d->w_type, .y_type = d->y_type,
+                   .pf = d->pf, .pf_step = d->pf_step,
                    .epi_loop = d->epi_loop};
 }
 
 /* The body of one leaf. */
 MB_INLINE void mb_conv_body(const mb_conv *d, int r, int c, int tail, const void *ctx,
-                            const float *x, const float *w, float *y, mb_ix at, const float *pf,
+                            const float *x, const void *w, void *y, mb_ix at, const void *pf,
                             mb_epi_vf epi_v, mb_epi_f epi_s) {
   mb_tile t = mb_conv_tile(d, r, c, tail);
   mb_vf acc[MB_MAX_MR][MB_MAX_NV];
@@ -92,7 +94,7 @@ MB_INLINE void mb_conv_zero(float *p, long n) {
 }
 
 /* Scratch rows 0 .. rows-1 become input rows from first_row on, zeros outside the image. */
-MB_INLINE void mb_conv_fill(const mb_conv *d, const float *x, long first_row, long rows,
+MB_INLINE void mb_conv_fill(const mb_conv *d, const void *x, long first_row, long rows,
                             float *scratch) {
   const long cols = mb_conv_cols(d), ic = d->ic;
   const long left = mb_min_long(d->pl, cols), in = mb_min_long(d->w, cols - left);
@@ -103,14 +105,14 @@ MB_INLINE void mb_conv_fill(const mb_conv *d, const float *x, long first_row, lo
       mb_conv_zero(s, cols * ic);
       continue;
     }
-    const float *p = x + row * d->x_row;
+    const void *p = mb_at(d->x_type, x, row * d->x_row);
     mb_conv_zero(s, left * ic);
     s += left * ic;
     if (d->x_ch == 1 && d->x_pix == ic)
-      for (long i = 0; i < in * ic; i++) s[i] = p[i];
+      for (long i = 0; i < in * ic; i++) s[i] = mb_get(d->x_type, p, i);
     else
       for (long q = 0; q < in; q++)
-        for (long k = 0; k < ic; k++) s[q * ic + k] = p[q * d->x_pix + k * d->x_ch];
+        for (long k = 0; k < ic; k++) s[q * ic + k] = mb_get(d->x_type, p, q * d->x_pix + k * d->x_ch);
     mb_conv_zero(s + in * ic, (cols - left - in) * ic);
   }
 }
@@ -123,9 +125,9 @@ MB_INLINE long mb_conv_unit_row(const mb_conv *d, long u) {
 
 /* What the loops of one block share. */
 typedef struct {
-  const void *ctx;
-  const float *x, *w, *next;
-  float *y;
+  const void *ctx, *w, *next;
+  const float *x;
+  void *y;
   long b, g, row0, u0, u1;
 } mb_conv_block;
 
@@ -135,16 +137,16 @@ MB_INLINE void mb_conv_unit(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2
   const long nr = (long)d->nv * MB_VL, full = d->oc / nr, panels = (d->oc + nr - 1) / nr;
   const long taps = d->kh * d->kw * d->ic, row = mb_conv_unit_row(d, u);
   const long tiles = d->narrow ? 1 : d->n1 + d->n2, n = k->g * d->oc + p * nr;
-  const float *w = k->w + p * d->w_panel;
+  const void *w = mb_at(d->w_type, k->w, p * d->w_panel);
   for (long t = 0; t < tiles; t++) {
     int first = d->narrow ? u < d->n1 : t < d->n1;
     long col = d->narrow ? 0 : first ? t * d->c1 : (long)d->n1 * d->c1 + (t - d->n1) * d->c2;
     const float *x = k->x + (row - k->row0) * d->sh * mb_conv_xrow(d) + col * d->sw * mb_conv_xpix(d);
-    float *y = k->y + row * d->y_row + col * d->y_pix + p * nr;
-    const float *pf = w;
+    void *y = mb_at_out(d->y_type, k->y, row * d->y_row + col * d->y_pix + p * nr);
+    const void *pf = w;
     long share = ((u - k->u0) * tiles + t) * d->pf_step * taps;
     if (d->pf == MB_PF_NEXT && share < d->w_panel)
-      pf = (p + 1 < panels ? w + d->w_panel : k->next) + share;
+      pf = mb_at(d->w_type, p + 1 < panels ? mb_at(d->w_type, w, d->w_panel) : k->next, share);
     if (p < full && first) f1(k->ctx, x, w, y, k->b, row, col, n, pf);
     else if (p < full) f2(k->ctx, x, w, y, k->b, row, col, n, pf);
     else if (first) t1(k->ctx, x, w, y, k->b, row, col, n, pf);
@@ -153,8 +155,8 @@ MB_INLINE void mb_conv_unit(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2
 }
 
 MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2, mb_conv_leaf *t1,
-                           mb_conv_leaf *t2, const void *ctx, const float *x, const float *w,
-                           float *y, const float *next, float *scratch, int tid, int nt) {
+                           mb_conv_leaf *t2, const void *ctx, const void *x, const void *w,
+                           void *y, const void *next, float *scratch, int tid, int nt) {
   const long units = mb_conv_units(d), nr = (long)d->nv * MB_VL;
   long lo = 0, hi = d->batch * d->groups * units, p0 = 0, p1 = (d->oc + nr - 1) / nr;
   if (d->split == MB_SPLIT_ROWS) mb_share(hi, tid, nt, &lo, &hi);
@@ -166,15 +168,15 @@ MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2,
     long u1 = mb_min_long(mb_min_long(u0 + d->bh, units), u0 + hi - at);
     mb_conv_block k = {.ctx = ctx, .next = next ? next : w, .b = bg / d->groups,
                        .g = bg % d->groups, .row0 = mb_conv_unit_row(d, u0), .u0 = u0, .u1 = u1};
-    k.x = x + k.b * d->x_batch + k.g * d->x_group;
-    k.y = y + k.b * d->y_batch + k.g * d->y_group;
-    k.w = w + k.g * d->w_group;
+    const void *image = mb_at(d->x_type, x, k.b * d->x_batch + k.g * d->x_group);
+    k.y = mb_at_out(d->y_type, y, k.b * d->y_batch + k.g * d->y_group);
+    k.w = mb_at(d->w_type, w, k.g * d->w_group);
     if (d->copy) {
       long out_rows = mb_conv_unit_row(d, u1) - k.row0;
-      mb_conv_fill(d, k.x, k.row0 * d->sh - d->pt, mb_conv_rows(d, out_rows), scratch);
+      mb_conv_fill(d, image, k.row0 * d->sh - d->pt, mb_conv_rows(d, out_rows), scratch);
       k.x = scratch;
     } else {
-      k.x += k.row0 * d->sh * d->x_row;
+      k.x = (const float *)image + k.row0 * d->sh * d->x_row;
     }
     for (long p = p0; p < p1; p++)
       for (long u = u0; u < u1; u++) mb_conv_unit(d, f1, f2, t1, t2, &k, p, u);
@@ -183,8 +185,8 @@ MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2,
 }
 
 #define MB_CONV_LEAF(LEAF, D, EPI, R, C, TAIL)                                                    \
-  MB_LEAF void LEAF(const void *ctx, const float *x, const float *w, float *y, long b, long i,    \
-                    long j, long n, const float *pf) {                                            \
+  MB_LEAF void LEAF(const void *ctx, const float *x, const void *w, void *y, long b, long i,      \
+                    long j, long n, const void *pf) {                                             \
     mb_conv_body(&(D), R, C, TAIL, ctx, x, w, y, (mb_ix){b, i, j, n}, pf, EPI##_v, EPI##_s);      \
   }
 #define MB_CONV(NAME, D, EPI)                                                                     \
@@ -192,8 +194,8 @@ MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2,
   MB_CONV_LEAF(NAME##_tile2, D, EPI, (D).r2, (D).c2, 0)                                           \
   MB_CONV_LEAF(NAME##_tail1, D, EPI, (D).r1, (D).c1, 1)                                           \
   MB_CONV_LEAF(NAME##_tail2, D, EPI, (D).r2, (D).c2, 1)                                           \
-  MB_INLINE void NAME(const void *ctx, const float *x, const float *w, float *y,                  \
-                      const float *next, float *scratch, int tid, int nt) {                       \
+  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, void *y,                     \
+                      const void *next, float *scratch, int tid, int nt) {                        \
     mb_conv_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, ctx, x, w, y, next, \
                 scratch, tid, nt);                                                                \
   }

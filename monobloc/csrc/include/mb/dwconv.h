@@ -1,4 +1,4 @@
-/* Depthwise convolution in f32, NHWC, weights [KH][KW][C*multiplier].
+/* Depthwise convolution, summed in float, NHWC, weights [KH][KW][C*multiplier].
  *
  *   static const mb_dwconv D = { .batch = 1, ... };
  *   MB_DWCONV(dw3, D, dw3_epi)            defines the leaves and dw3(...)
@@ -24,6 +24,7 @@ typedef struct {
   long mult;                        /* output channel n reads input channel n / mult */
   long kh, kw, sh, sw, dh, dw, pt, pl;
   long x_batch, x_row, x_pix, y_batch, y_row, y_pix;
+  int x_type, w_type, y_type;       /* MB_T_*; y is float or a half */
   int xb1, n1, xb2, n2;             /* n1 tiles of xb1 pixels and n2 of xb2 are exactly ow */
   int split;
   int epi_loop;                     /* the epilogue is long: keep it once */
@@ -31,9 +32,8 @@ typedef struct {
 
 /* One output row of one thread: kernel rows [r0, r1) are inside, vectors [v0, v1) are ours. */
 typedef struct {
-  const void *ctx;
-  const float *x, *w;
-  float *y;
+  const void *ctx, *x, *w;
+  void *y;
   long b, i, r0, r1, v0, v1;
 } mb_dw_row;
 
@@ -53,13 +53,14 @@ MB_INLINE void mb_dw_sum(const mb_dwconv *d, int xb, int checked, const mb_dw_ro
   const long span = (xb - 1) * d->sw + (d->kw - 1) * d->dw + 1, left = j0 * d->sw - d->pl;
   MB_UNROLL for (int i = 0; i < xb; i++) acc[i] = mb_zero();
   for (long r = k->r0; r < k->r1; r++) {
-    const float *x = k->x + (k->i * d->sh - d->pt + r * d->dh) * d->x_row + left * d->x_pix + c;
-    const float *w = k->w + r * d->kw * d->c + c;
+    const long row = k->i * d->sh - d->pt + r * d->dh;
+    const void *x = mb_at(d->x_type, k->x, row * d->x_row + left * d->x_pix + c);
+    const void *w = mb_at(d->w_type, k->w, r * d->kw * d->c + c);
     mb_vf tap[MB_DW_MAX_KW];
-    MB_UNROLL for (int s = 0; s < d->kw; s++) tap[s] = mb_load(w + s * d->c);
+    MB_UNROLL for (int s = 0; s < d->kw; s++) tap[s] = mb_get_v(d->w_type, w, s * d->c);
     MB_UNROLL for (int q = 0; q < span; q++) {
       if (checked && (left + q < 0 || left + q >= d->w)) continue;
-      mb_vf v = mb_load(x + q * d->x_pix);
+      mb_vf v = mb_get_v(d->x_type, x, q * d->x_pix);
       MB_UNROLL for (int s = 0; s < d->kw; s++) {
         const long at = q - s * d->dw;
         if (at >= 0 && at % d->sw == 0 && at / d->sw < xb)
@@ -69,16 +70,20 @@ MB_INLINE void mb_dw_sum(const mb_dwconv *d, int xb, int checked, const mb_dw_ro
   }
 }
 
+MB_INLINE void mb_dw_put(const mb_dwconv *d, void *y, mb_vf v, int rem) {
+  if (rem == MB_VL) mb_put_v(d->y_type, y, 0, v);
+  else mb_put_last(d->y_type, y, v, rem);
+}
+
 MB_INLINE void mb_dw_finish_loop(const mb_dwconv *d, int xb, const mb_dw_row *k, long j0, long v,
                                  int rem, const mb_vf *acc, mb_epi_vf epi) {
   float tmp[MB_DW_MAX_XB][MB_VL];
-  float *y = k->y + k->i * d->y_row + j0 * d->y_pix + v * MB_VL;
+  void *y = mb_at_out(d->y_type, k->y, k->i * d->y_row + j0 * d->y_pix + v * MB_VL);
   MB_UNROLL for (int i = 0; i < xb; i++) mb_store(tmp[i], acc[i]);
   MB_NOUNROLL for (int i = 0; i < xb; i++) {
     mb_ix ix = {k->b, k->i, j0 + i, v * MB_VL - (MB_VL - rem)};
     mb_vf out = epi(k->ctx, mb_load(tmp[i]), ix);
-    if (rem == MB_VL) mb_store(y + i * d->y_pix, out);
-    else mb_store_last(y + i * d->y_pix, out, rem);
+    mb_dw_put(d, mb_at_out(d->y_type, y, i * d->y_pix), out, rem);
   }
 }
 
@@ -93,11 +98,8 @@ MB_INLINE void mb_dw_vector(const mb_dwconv *d, int xb, int checked, const mb_dw
   }
   MB_UNROLL for (int i = 0; i < xb; i++)
     acc[i] = epi(k->ctx, acc[i], (mb_ix){k->b, k->i, j0 + i, c});
-  float *y = k->y + k->i * d->y_row + j0 * d->y_pix + v * MB_VL;
-  MB_UNROLL for (int i = 0; i < xb; i++) {
-    if (rem == MB_VL) mb_store(y + i * d->y_pix, acc[i]);
-    else mb_store_last(y + i * d->y_pix, acc[i], rem);
-  }
+  void *y = mb_at_out(d->y_type, k->y, k->i * d->y_row + j0 * d->y_pix + v * MB_VL);
+  MB_UNROLL for (int i = 0; i < xb; i++) mb_dw_put(d, mb_at_out(d->y_type, y, i * d->y_pix), acc[i], rem);
 }
 
 /* The body of one leaf: all our channels of one tile of pixels. */
@@ -124,9 +126,10 @@ MB_INLINE void mb_dw_any(const mb_dwconv *d, const mb_dw_row *k, mb_epi_f epi) {
       float acc = 0;
       for (long r = k->r0; r < k->r1; r++)
         for (long s = s0; s < s1; s++)
-          acc = mb_mac(k->x[(top + r * d->dh) * d->x_row + (left + s * d->dw) * d->x_pix + n / d->mult],
-                       k->w[(r * d->kw + s) * d->c + n], acc);
-      k->y[k->i * d->y_row + j * d->y_pix + n] = epi(k->ctx, acc, (mb_ix){k->b, k->i, j, n});
+          acc = mb_mac(mb_get(d->x_type, k->x, (top + r * d->dh) * d->x_row + (left + s * d->dw) * d->x_pix + n / d->mult),
+                       mb_get(d->w_type, k->w, (r * d->kw + s) * d->c + n), acc);
+      mb_put(d->y_type, k->y, k->i * d->y_row + j * d->y_pix + n,
+             epi(k->ctx, acc, (mb_ix){k->b, k->i, j, n}));
     }
   }
 }
@@ -149,16 +152,16 @@ MB_INLINE void mb_dw_tiles(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mi
 }
 
 MB_INLINE void mb_dw_run(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1, mb_dw_leaf *mid2,
-                         mb_dw_leaf *last, mb_epi_f epi_s, const void *ctx, const float *x,
-                         const float *w, float *y, int tid, int nt) {
+                         mb_dw_leaf *last, mb_epi_f epi_s, const void *ctx, const void *x,
+                         const void *w, void *y, int tid, int nt) {
   long lo = 0, hi = d->batch * d->oh, v0 = 0, v1 = (d->c + MB_VL - 1) / MB_VL;
   if (d->split == MB_SPLIT_DW_ROWS) mb_share(hi, tid, nt, &lo, &hi);
   else mb_share(v1, tid, nt, &v0, &v1);
   if (v0 >= v1) return;
   for (long at = lo; at < hi; at++) {
     mb_dw_row k = {.ctx = ctx, .w = w, .b = at / d->oh, .i = at % d->oh, .v0 = v0, .v1 = v1};
-    k.x = x + k.b * d->x_batch;
-    k.y = y + k.b * d->y_batch;
+    k.x = mb_at(d->x_type, x, k.b * d->x_batch);
+    k.y = mb_at_out(d->y_type, y, k.b * d->y_batch);
     k.r0 = mb_tap_lo(k.i * d->sh - d->pt, d->dh);
     k.r1 = mb_tap_hi(k.i * d->sh - d->pt, d->dh, d->h, d->kh);
     if (mb_dw_tiled(d)) mb_dw_tiles(d, first, mid1, mid2, last, &k);
@@ -175,7 +178,7 @@ MB_INLINE void mb_dw_run(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1
   MB_DWCONV_LEAF(NAME##_mid1, D, EPI, MB_DW_MID1)                                                 \
   MB_DWCONV_LEAF(NAME##_mid2, D, EPI, MB_DW_MID2)                                                 \
   MB_DWCONV_LEAF(NAME##_last, D, EPI, MB_DW_LAST)                                                 \
-  MB_INLINE void NAME(const void *ctx, const float *x, const float *w, float *y, int tid,         \
+  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, void *y, int tid,            \
                       int nt) {                                                                   \
     mb_dw_run(&(D), NAME##_first, NAME##_mid1, NAME##_mid2, NAME##_last, EPI##_s, ctx, x, w, y,   \
               tid, nt);                                                                           \

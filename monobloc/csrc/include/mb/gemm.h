@@ -1,4 +1,4 @@
-/* C[b][m][n] = epilogue(sum_k A[b][m][k] * B[b][k][n]) in f32.
+/* C[b][m][n] = epilogue(sum_k A[b][m][k] * B[b][k][n]), summed in float; B and C may be narrower.
  *
  *   static const mb_gemm D = { .m = 128, ... };         constants, chosen by the code generator
  *   MB_GEMM(fc1, D, fc1_epi)                            defines the leaves and fc1(...)
@@ -19,21 +19,22 @@
 
 typedef struct {
   long batch, m, n, k;
-  long a_batch, a_row, a_k;      /* strides in floats; 0 repeats; a_k = 1 for ordinary rows */
+  long a_batch, a_row, a_k;      /* strides in elements; 0 repeats; a_k = 1 for ordinary rows */
   long b_batch, b_panel, b_row;
   long c_batch, c_row;
   int b_kind;                    /* MB_B_PACKED or MB_B_PLAIN */
+  int b_type, c_type;            /* MB_T_*; C is float or a half */
   int nv, mr1, n1, mr2, n2;      /* n1 tiles of mr1 rows, then n2 of mr2, are exactly m */
   int rb;                        /* row tiles that run over one panel before the next panel */
-  long kc;                       /* K block; c must not alias what the epilogue reads if kc < k */
+  long kc;                       /* K block; if kc < k, c is float and aliases nothing the epilogue reads */
   int pf;                        /* MB_PF_NONE, MB_PF_NEXT (packed), MB_PF_STREAM */
-  long pf_step, pf_dist;         /* floats per k step of the next panel; floats ahead */
+  long pf_step, pf_dist;         /* elements per k step of the next panel; elements ahead */
   int ku;                        /* chains of the sum (1, 2, 4, 8) for few accumulators; kc = k */
   int epi_loop;                  /* the epilogue is long: keep it once */
 } mb_gemm;
 
-typedef void mb_gemm_leaf(const void *ctx, const float *a, const float *b, float *c, long batch,
-                          long row, long col, const float *pf, long k0);
+typedef void mb_gemm_leaf(const void *ctx, const float *a, const void *b, void *c, long batch,
+                          long row, long col, const void *pf, long k0);
 
 MB_INLINE long mb_gemm_panels(const mb_gemm *d) {
   return (d->n + d->nv * MB_VL - 1) / (d->nv * MB_VL);
@@ -47,21 +48,22 @@ MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
                    .yw = 0, .nv = nv, .rem = rem, .n_small = d->n < MB_VL, .n0 = 1, .n1 = 1,
                    .xs2 = d->a_k,
                    .b_row = d->b_kind == MB_B_PACKED ? (long)nv * MB_VL : d->b_row, .b_kind = d->b_kind, .pf = d->pf,
+                   .b_type = d->b_type, .y_type = d->c_type,
                    .pf_step = d->pf_step, .pf_dist = d->pf_dist, .epi_loop = d->epi_loop};
 }
 
 /* The body of one leaf. */
 MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx, const float *a,
-                            const float *b, float *c, mb_ix at, const float *pf, long k0,
+                            const void *b, void *c, mb_ix at, const void *pf, long k0,
                             mb_epi_vf epi_v, mb_epi_f epi_s) {
   mb_tile t = mb_gemm_tile(d, mr, tail);
   mb_vf acc[MB_MAX_MR][MB_MAX_NV];
   int whole = d->kc >= d->k;
   if (whole || k0 == 0) mb_tile_zero(t, acc);
-  else mb_tile_resume(t, acc, c);
+  else mb_tile_resume(t, acc, (const float *)c);
   if (whole) mb_tile_touch(t, c);
   if (d->ku > 1) mb_tile_sum_chains(t, acc, d->ku, a, b, d->k);
-  else mb_tile_sum(t, acc, a + k0 * d->a_k, b + k0 * t.b_row,
+  else mb_tile_sum(t, acc, a + k0 * d->a_k, mb_at(d->b_type, b, k0 * t.b_row),
                    whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
   if (whole || k0 + d->kc >= d->k) mb_tile_finish(t, acc, c, ctx, epi_v, epi_s, at);
   else mb_tile_pause(t, acc, c);
@@ -70,7 +72,7 @@ MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx,
 /* One walk over items [lo, hi) of (batch, row block, panel, row tile), last fastest. */
 MB_INLINE void mb_gemm_walk(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
                             mb_gemm_leaf *t1, mb_gemm_leaf *t2, const void *ctx, const float *a,
-                            const float *b, float *c, const float *next, long lo, long hi,
+                            const void *b, void *c, const void *next, long lo, long hi,
                             long k0) {
   const long tiles = d->n1 + d->n2, panels = mb_gemm_panels(d), nr = (long)d->nv * MB_VL;
   const long rb = mb_min_long(d->rb, tiles), full = d->n / nr;
@@ -80,11 +82,11 @@ MB_INLINE void mb_gemm_walk(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2
   for (long it = lo; it < hi; it++) {
     long row = r < d->n1 ? r * d->mr1 : (long)d->n1 * d->mr1 + (r - d->n1) * d->mr2;
     const float *pa = a + bt * d->a_batch + row * d->a_row;
-    const float *pb = b + bt * d->b_batch + p * d->b_panel;
-    float *pc = c + bt * d->c_batch + row * d->c_row + p * nr;
-    const float *pf = pb;
+    const void *pb = mb_at(d->b_type, b, bt * d->b_batch + p * d->b_panel);
+    void *pc = mb_at_out(d->c_type, c, bt * d->c_batch + row * d->c_row + p * nr);
+    const void *pf = pb;
     if (d->pf == MB_PF_NEXT && (r - r0) * d->pf_step * d->k < d->b_panel)
-      pf = (p + 1 < panels ? pb + d->b_panel : next) + (r - r0) * d->pf_step * d->k;
+      pf = mb_at(d->b_type, p + 1 < panels ? mb_at(d->b_type, pb, d->b_panel) : next, (r - r0) * d->pf_step * d->k);
     if (p < full && r < d->n1) f1(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
     else if (p < full) f2(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
     else if (r < d->n1) t1(ctx, pa, pb, pc, bt, row, p * nr, pf, k0);
@@ -102,7 +104,7 @@ MB_INLINE void mb_gemm_walk(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2
 
 MB_INLINE void mb_gemm_run(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
                            mb_gemm_leaf *t1, mb_gemm_leaf *t2, const void *ctx, const float *a,
-                           const float *b, float *c, const float *next, int tid, int nt) {
+                           const void *b, void *c, const void *next, int tid, int nt) {
   long lo, hi;
   mb_share(d->batch * (d->n1 + d->n2) * mb_gemm_panels(d), tid, nt, &lo, &hi);
   if (lo >= hi) return;
@@ -111,8 +113,8 @@ MB_INLINE void mb_gemm_run(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
 }
 
 #define MB_GEMM_LEAF(LEAF, D, EPI, MR, TAIL)                                                      \
-  MB_LEAF void LEAF(const void *ctx, const float *a, const float *b, float *c, long batch,        \
-                    long row, long col, const float *pf, long k0) {                               \
+  MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
+                    long row, long col, const void *pf, long k0) {                                \
     mb_gemm_body(&(D), MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,      \
                  EPI##_s);                                                                        \
   }
@@ -121,8 +123,8 @@ MB_INLINE void mb_gemm_run(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
   MB_GEMM_LEAF(NAME##_tile2, D, EPI, (D).mr2, 0)                                                  \
   MB_GEMM_LEAF(NAME##_tail1, D, EPI, (D).mr1, 1)                                                  \
   MB_GEMM_LEAF(NAME##_tail2, D, EPI, (D).mr2, 1)                                                  \
-  MB_INLINE void NAME(const void *ctx, const float *a, const float *b, float *c,                  \
-                      const float *next, int tid, int nt) {                                       \
+  MB_INLINE void NAME(const void *ctx, const float *a, const void *b, void *c,                    \
+                      const void *next, int tid, int nt) {                                        \
     mb_gemm_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, ctx, a, b, c, next, \
                 tid, nt);                                                                         \
   }

@@ -54,7 +54,7 @@ MB_INLINE mb_vf mb_rnn_load(const mb_rnn *d, const float *p) {
 MB_INLINE void mb_rnn_store(const mb_rnn *d, float *p, long panel, mb_vf v) {
   const int rem = (int)(d->hidden % MB_VL);
   if (d->hidden < MB_VL) mb_store_n(p, v, (int)d->hidden);
-  else if (rem && panel == d->hidden / MB_VL) mb_store_last(p + MB_VL - rem, v, rem);
+  else if (rem && panel == d->hidden / MB_VL) mb_put_last(MB_T_F32, p + MB_VL - rem, v, rem);
   else mb_store(p, v);
 }
 MB_INLINE mb_vf mb_rnn_clip(const mb_rnn *d, mb_vf x) {
