@@ -8,6 +8,7 @@ small integers and widened by the model wait for `narrow`, which knows who can r
 from __future__ import annotations
 
 from monobloc.ir.graph import Graph, Node
+from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.build import evaluate, folds
 from monobloc.passes import PassContext
@@ -44,4 +45,5 @@ def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
 
 
 def _widens(node: Node) -> bool:
-    return node.op in WIDENING and not folds(node.inputs, [v.type for v in node.outputs])
+    to_float = node.outputs[0].dtype is DType.F32
+    return to_float and node.op in WIDENING and not folds(node.inputs, [v.type for v in node.outputs])
