@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from monobloc import litert
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.loader import CompiledModel
@@ -106,6 +107,9 @@ def openvino(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Cont
 
 
 def peer(name: str, model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Contender:
+    """A peer by name; of a TFLite model, what reads those."""
+    if model.suffix == ".tflite":
+        return Contender("LiteRT", threads, litert.timed(model, feeds, threads))
     return {"onnxruntime": onnxruntime, "openvino": openvino}[name](model, feeds, threads)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monobloc import bench_run, driver, verify_run
+from monobloc import bench_run, driver, litert, verify_run
 from monobloc.bench_run import LayerTime, Timing
 from monobloc.cli import Usage, console
 from monobloc.cli.flags import Flags
@@ -93,7 +93,7 @@ def verify(models: list[Path], how: Verify, flags: Flags) -> int:
     for path, o in work.models:
         found = verify_model(path, o, how)
         bad += not all(d.ok for d in found)
-        _show_verified(path, found, how)
+        _show_verified(path, found, replace(how, against=oracle_of(path, o, how.against)))
         if how.per_layer:
             _per_layer(path, o, how)
     return 1 if bad else 0
@@ -117,6 +117,8 @@ def _oracle(path: Path, o: Options, built: Built, how: Verify) -> tuple[Feeds, M
 def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -> dict[str, np.ndarray]:
     if against == "reference":
         return verify_run.reference(built.made.imported[str(path)].graph, feeds)
+    if path.suffix == ".tflite":
+        return _tflite_expected(path, o, built, feeds)
     if o.start_from:
         raise UnsupportedError("onnxruntime cannot start inside a graph", hints=["`--against reference`, or `--data`"])
     if o.keep_outputs:
@@ -124,6 +126,22 @@ def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -
         session = verify_run.ort_session(verify_run.with_outputs(path, names))
         return verify_run.ort_run(session, feeds, o.bind, names)
     return verify_run.ort_run(verify_run.ort_session(path), feeds, o.bind)
+
+
+def oracle_of(path: Path, o: Options, against: str) -> str:
+    """Who says what is right: a TFLite model is compared with LiteRT where that is installed."""
+    if path.suffix != ".tflite" or against == "reference":
+        return against
+    return "reference" if o.start_from or o.keep_outputs or not litert.installed() else "LiteRT"
+
+
+def _tflite_expected(path: Path, o: Options, built: Built, feeds: Feeds) -> dict[str, np.ndarray]:
+    """LiteRT's reference kernels, or ours where it is not installed or knows no such output"""
+    if oracle_of(path, o, "LiteRT") == "reference":
+        console.note("compared with our own reference" + ("" if litert.installed() else
+                     f": LiteRT is not installed\n  hint: {litert.INSTALL}"))
+        return verify_run.reference(built.made.imported[str(path)].graph, feeds)
+    return litert.Session(path).run({**feeds, **o.bind})
 
 
 def difference_rows(found: Sequence[Difference]) -> list[list[str]]:
@@ -153,6 +171,9 @@ def _show_verified(path: Path, found: Sequence[Difference], how: Verify) -> None
 
 def _per_layer(path: Path, o: Options, how: Verify) -> None:
     """Every value the model makes as an output, compared in the model's order."""
+    if path.suffix == ".tflite":
+        raise UnsupportedError("`--per-layer` of a TFLite model is not supported",
+                               hints=["`--keep-output TENSOR` makes an inner tensor an output"])
     inner = _comparable(path, o)
     names = [i.value for i in inner]
     built = _built(path, replace(o, keep_outputs=tuple(names)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monobloc import bench_run, driver, verify_run
+from monobloc import bench_run, driver, litert, verify_run
 from monobloc.cli import Usage, console, measure
 from monobloc.cli.flags import Flags
 from monobloc.cli.look import facts_of_model
@@ -80,8 +80,11 @@ def _sizes(exe: int, report: Report) -> list[tuple[str, str]]:
 def _errors(path: Path, o: Options, built: Built, seed: int) -> tuple[str, bool]:
     """The worst output, in words, and whether it is over the tolerance."""
     feeds = random_feeds(built.image.inputs, seed)
+    tflite = path.suffix == ".tflite"
     oracle = "onnxruntime" if verify_run.has_onnxruntime() and not o.start_from else "reference"
-    if not verify_run.has_onnxruntime():
+    if tflite:
+        oracle = measure.oracle_of(path, o, "LiteRT")
+    elif not verify_run.has_onnxruntime():
         console.note(f"onnxruntime is not installed: compared with our own reference\n"
                      f"  hint: {verify_run.INSTALL}")
     try:
@@ -101,15 +104,17 @@ def _times(path: Path, o: Options, built: Built, seed: int) -> list[tuple[str, s
         return [("latency", "not timed: runs in an emulator")]
     feeds = random_feeds(built.image.inputs, seed)
     contenders = [bench_run.ours(built.image, feeds, o.threads)]  # type: ignore[arg-type]
-    if verify_run.has_onnxruntime() and not o.start_from:
+    there = litert.installed() if path.suffix == ".tflite" else verify_run.has_onnxruntime()
+    if there and not o.start_from:
         try:
-            contenders.append(bench_run.onnxruntime(path, {**feeds, **o.bind}, o.threads))
+            contenders.append(bench_run.peer("onnxruntime", path, {**feeds, **o.bind}, o.threads))
         except MonoblocError as e:
             console.warning(str(e))
     found = bench_run.interleave(contenders, 0.7)
     words = f"{console.seconds(found[0].median)} (median, {o.threads} thread{'s' * (o.threads > 1)})"
     if len(found) > 1:
-        words += f"; onnxruntime {console.seconds(found[1].median)}, ratio {found[0].median / found[1].median:.2f}"
+        ratio = found[0].median / found[1].median
+        words += f"; {contenders[1].name} {console.seconds(found[1].median)}, ratio {ratio:.2f}"
     return [("latency", words)]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +167,32 @@ def test_damaged_files_are_errors_of_ours(seed: int) -> None:
             load_model(bytes(data))
         except MonoblocError as e:
             assert "InternalError" not in type(e).__name__
+
+
+def test_two_sums_in_one_loop() -> None:
+    """A 3x3 and a 1x1 convolution that one ADD takes: one fold runs in strips, the other per element."""
+    n = Net()
+    x = n.tensor("x", (1, 8, 8, 16), I8, 0.1, 3)
+    a, b, y = (n.tensor(t, (1, 4, 4, 32), I8, s, z) for t, s, z in (("a", 0.3, 1), ("b", 0.2, -5), ("y", 0.4, 2)))
+    for out, size in ((a, 3), (b, 1)):
+        w = RNG.integers(-127, 128, (32, size, size, 16)).astype(I8)
+        bias = n.const(f"b{size}", RNG.integers(-99, 99, 32).astype(np.int32), 0.001)
+        n.op("CONV_2D", [x, n.const(f"w{size}", w, np.full(32, 0.01)), bias], [out], {0: byte(0), 1: i32(2), 2: i32(2)})
+    n.op("ADD", [a, b], [y], {0: byte(0)})
+    data, value = n.file([x], [y]), RNG.integers(-128, 128, (1, 8, 8, 16)).astype(I8)
+    want = interpret(load_model(data).graph, {"x": value})["y"]
+    assert np.array_equal(monobloc.compile(data, lto="none").run({"x": value})["y"], want)
+
+
+def test_bytes_of_a_damaged_vtable() -> None:
+    """Offsets that lead in circles end."""
+    with pytest.raises(ModelError, match="damaged"):
+        load_model(b"\x08\0\0\0TFL3" + bytes([0xF8, 0xFF, 0xFF, 0x7F]) + bytes(32))
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "q.tflite").write_bytes(quantized_product()[0])
+    for words, wanted in ((["check"], "1 FULLY_CONNECTED"), (["verify", "--lto", "none"], "int8[1, 9]")):
+        line = [sys.executable, "-m", "monobloc", *words, "q.tflite"]
+        p = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert p.returncode == 0 and wanted in p.stdout, p.stdout + p.stderr

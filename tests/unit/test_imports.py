@@ -20,6 +20,7 @@ LAYERS = (
     ("object",),
     ("link", "loader"),
     ("driver",),
+    ("litert",),
     ("report", "feeds", "run_image", "verify_run", "bench_run", "drivers"),
     ("drivers",),
     ("cli",),

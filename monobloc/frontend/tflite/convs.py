@@ -145,7 +145,8 @@ def _hybrid_conv(n: TflNode, x: Value, w: Value, bias: Value | None, attrs: Attr
 # -- transposed -------------------------------------------------------------------------------------
 def transpose_conv(n: TflNode) -> Result:
     """Inputs: the output's shape, weights [out, h, w, in], x, bias"""
-    out, w = n.ints(0, "the output's shape"), n.x(1)
+    w = n.x(1)
+    out = n.ints(0, "the output's shape") if n.x(0).const is not None else list(n.outs[0].shape)
     if len(out) != 4 or w.type.rank != 4:
         n.fail(f"has the output shape {out} and weights of {w.type}")
     x = n.first(2)

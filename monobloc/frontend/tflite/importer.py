@@ -88,24 +88,13 @@ class _Import:
             raise UnsupportedError(f"{len(found)} {total} not supported: {words}")
 
     # -- ports ----------------------------------------------------------------------------------------
-    def _names(self, k: int) -> dict[int, str]:
-        """What inputs (0) or outputs (1) are called, by position"""
-        indices = (self.main.inputs, self.main.outputs)[k]
-        signature = next((s for s in self.model.signatures if s.subgraph == 0), None)
-        given = {} if signature is None else (signature.inputs, signature.outputs)[k]
-        names = [given.get(t) or self.main.tensors[t].name or f"{'output' if k else 'input'}{p}"
-                 for p, t in enumerate(indices)]
-        if len(set(names)) < len(names):
-            names = [f"{name}.{p}" if names.count(name) > 1 else name for p, name in enumerate(names)]
-        return dict(enumerate(names))
-
     def _inputs(self, body: _Body) -> None:
-        names = self._names(0)
+        names = port_names(self.model)[0]
         for word, given in (("a shape", self.shapes), ("a value", self.bind)):
             for name in given:
-                if name not in names.values():
+                if name not in names:
                     self._report(unknown_name(f"{word} is given for '{name}', which is no input", name,
-                                              list(names.values())))
+                                              names))
         for p, t in enumerate(self.main.inputs):
             try:
                 body.held[t] = Held(last=self._input(names[p], self.main.tensors[t]))
@@ -130,7 +119,7 @@ class _Import:
         return self.graph.add_input(name, TensorType(dtype, shape))
 
     def _outputs(self, body: _Body) -> None:
-        names = self._names(1)
+        names = port_names(self.model)[1]
         wanted = {names[p]: t for p, t in enumerate(self.main.outputs)}
         if self.keep is not None:
             known = {**{t.name: t.index for t in self.main.tensors}, **wanted}
@@ -149,6 +138,20 @@ class _Import:
 
     def _report(self, e: MonoblocError) -> None:
         self.diagnostics.report(e.at(self.loc))
+
+
+def port_names(model: Model) -> tuple[list[str], list[str]]:
+    """What inputs and outputs are called, in the file's order: by the signature, or as their tensors"""
+    main = model.main
+    signature = next((s for s in model.signatures if s.subgraph == 0), None)
+    found = []
+    for word, indices, given in (("input", main.inputs, signature.inputs if signature else {}),
+                                 ("output", main.outputs, signature.outputs if signature else {})):
+        names = [given.get(t) or main.tensors[t].name or f"{word}{p}" for p, t in enumerate(indices)]
+        if len(set(names)) < len(names):
+            names = [f"{name}.{p}" if names.count(name) > 1 else name for p, name in enumerate(names)]
+        found.append(names)
+    return found[0], found[1]
 
 
 def _called(g: SubGraph) -> list[int]:
