@@ -273,23 +273,51 @@ def _system_headers(job: CompileJob, tools: Tools) -> list[str]:
     return [*before, *tools.headers, *(f for p in job.libc.includes for f in ("-isystem", str(p)))]
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a compiler made of a job: the file's content, and what it said."""
+
+    data: bytes
+    warnings: str = ""
+
+
+# The seam for compiling elsewhere: whatever makes of a job what `compile_here` makes of it.
+Executor = Callable[[CompileJob, Tools], Made]
+
+
+def compile_here(job: CompileJob, tools: Tools) -> Made:
+    """Run the compiler on this machine."""
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
+        folder, place = _place(job, Path(scratch))
+        command = compile_command(job, tools, folder)
+        object_file = Path(scratch) / "out.o"
+        show = [*command[:-1], str(place), "-o", str(job.out)]
+        what = f"compiling `{job.source if isinstance(job.source, Path) else job.file_name}`"
+        try:
+            ran = run([*command, "-o", str(object_file)], what=what, cwd=folder, show=show)
+        except ToolchainError:
+            if isinstance(job.source, bytes):
+                write_atomic(place, [job.source])  # so that the printed command can be repeated
+            raise
+        return Made(object_file.read_bytes(), ran.stderr)
+
+
 def compile_all(
     jobs: Sequence[CompileJob],
     n_jobs: int | None = None,
     cache: Cache | None = None,
     progress: Progress | None = None,
     tools: Tools | None = None,
+    execute: Executor = compile_here,
 ) -> list[Compiled]:
     """Compiles everything, then reports all failures at once; results in the order of the jobs."""
     tools = tools or find_tools()
-    digests = {
-        p: tree_digest(p) for p in sorted({p for j in jobs for p in j.includes if not j.hosted})
-    }
+    digests = {p: tree_digest(p) for p in sorted({p for j in jobs for p in j.includes if not j.hosted})}
     problems, done = Diagnostics(), 0
 
     def one(job: CompileJob) -> Compiled | ToolchainError:
         try:
-            return _compile(job, tools, cache, [digests[p] for p in job.includes if not job.hosted])
+            return _compile(job, tools, cache, [digests[p] for p in job.includes if not job.hosted], execute)
         except ToolchainError as e:
             return e
 
@@ -307,27 +335,17 @@ def compile_all(
     return results
 
 
-def _compile(job: CompileJob, tools: Tools, cache: Cache | None, includes: list[str]) -> Compiled:
-    with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
-        folder, place = _place(job, Path(scratch))
-        command = compile_command(job, tools, folder)
-        k = _compile_key(job, tools, command, folder, includes) if cache else ""
-        if cache and k and cache.get_file(k, job.out):
-            return Compiled(job.out, cached=True)
-        object_file = Path(scratch) / "out.o"
-        show = [*command[:-1], str(place), "-o", str(job.out)]
-        what = f"compiling `{job.source if isinstance(job.source, Path) else job.file_name}`"
-        try:
-            ran = run([*command, "-o", str(object_file)], what=what, cwd=folder, show=show)
-        except ToolchainError:
-            if isinstance(job.source, bytes):
-                write_atomic(place, [job.source])  # so that the printed command can be repeated
-            raise
-        data = object_file.read_bytes()
-        write_atomic(job.out, [data])
-        if cache and k and not ran.stderr:  # warnings must be shown again
-            cache.put(k, data)
-        return Compiled(job.out, ran.stderr)
+def _compile(
+    job: CompileJob, tools: Tools, cache: Cache | None, includes: list[str], execute: Executor
+) -> Compiled:
+    k = _compile_key(job, tools, includes) if cache else ""
+    if cache and k and cache.get_file(k, job.out):
+        return Compiled(job.out, cached=True)
+    made = execute(job, tools)
+    write_atomic(job.out, [made.data])
+    if cache and k and not made.warnings:  # warnings must be shown again
+        cache.put(k, made.data)
+    return Compiled(job.out, made.warnings)
 
 
 def _place(job: CompileJob, scratch: Path) -> tuple[Path, Path]:
@@ -340,26 +358,24 @@ def _place(job: CompileJob, scratch: Path) -> tuple[Path, Path]:
     return job.source.parent.resolve(), job.source.absolute()
 
 
-def _compile_key(
-    job: CompileJob, tools: Tools, command: list[str], folder: Path, includes: list[str]
-) -> str:
+def _compile_key(job: CompileJob, tools: Tools, includes: list[str]) -> str:
+    """All that the compiler reads, by content."""
     if job.hosted or job.foreign:  # which headers of the system are read, only the preprocessor knows
-        preprocess = [*(c for c in command if c != "-c"), "-E", "-o", "-"]
         try:
-            text = run(preprocess, what="preprocessing", cwd=folder).stdout.encode()
+            text = _preprocessed(job, tools)
         except ToolchainError:
             return ""  # the compiler will tell
     else:
         text = job.text
     flags = compile_flags(job)
-    return key(
-        what="compile",
-        tool=tool_version(tools),
-        flags=flags,
-        name=job.file_name,
-        text=text,
-        inc=includes,
-    )
+    return key(what="compile", tool=tool_version(tools), flags=flags, name=job.file_name, text=text, inc=includes)
+
+
+def _preprocessed(job: CompileJob, tools: Tools) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
+        folder, _ = _place(job, Path(scratch))
+        command = [c for c in compile_command(job, tools, folder) if c != "-c"]
+        return run([*command, "-E", "-o", "-"], what="preprocessing", cwd=folder).stdout.encode()
 
 
 # -- bitcode of others ------------------------------------------------------------------------------

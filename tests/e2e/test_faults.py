@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from monobloc.cache import Cache
-from monobloc.object.toolchain import CompileJob, compile_all
+from monobloc.object.toolchain import CompileJob, Made, Tools, compile_all, compile_here
 from monobloc.targets import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,3 +232,18 @@ def test_a_job_is_a_pure_function(tmp_path: Path) -> None:
     env["SOURCE_DATE_EPOCH"] = "7"
     subprocess.run([sys.executable, "-c", code], cwd=moved, env=env, check=True)
     assert (moved / "there.o").read_bytes() == (tmp_path / "here.o").read_bytes()
+
+
+def test_jobs_may_run_elsewhere(tmp_path: Path) -> None:
+    """One function is all that a remote executor replaces; what it made is cached as our own would be."""
+    met: list[str] = []
+
+    def elsewhere(job: CompileJob, tools: Tools) -> Made:
+        met.append(job.file_name)
+        return compile_here(replace(job, out=tmp_path / "far" / job.out.name), tools)
+
+    cache, target = Cache(tmp_path / "cache"), resolve("x86_64-linux")
+    jobs = [CompileJob(f"int f{k};\n".encode(), tmp_path / f"{k}.o", target, name=f"{k}.c") for k in range(2)]
+    assert [c.cached for c in compile_all(jobs, 2, cache, execute=elsewhere)] == [False, False]
+    assert [c.cached for c in compile_all(jobs, 2, cache, execute=elsewhere)] == [True, True]
+    assert sorted(met) == ["0.c", "1.c"]
