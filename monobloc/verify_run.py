@@ -161,7 +161,8 @@ def reference(g: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     """By the operators' own numpy references"""
     from monobloc.ir.interp import interpret
 
-    return interpret(g, feeds)
+    starts = {v.origin or v.name: np.zeros(v.shape, v.dtype.numpy) for v in g.inputs if v.state}
+    return interpret(g, {**starts, **feeds})
 
 
 # -- inner values -------------------------------------------------------------------------------------

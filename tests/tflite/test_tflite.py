@@ -192,7 +192,9 @@ def test_bytes_of_a_damaged_vtable() -> None:
 
 def test_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "q.tflite").write_bytes(quantized_product()[0])
-    for words, wanted in ((["check"], "1 FULLY_CONNECTED"), (["verify", "--lto", "none"], "int8[1, 9]")):
-        line = [sys.executable, "-m", "monobloc", *words, "q.tflite"]
+    (tmp_path / "sum.tflite").write_bytes(counting())  # keeps state
+    for words, name, wanted in ((["check"], "q", "1 FULLY_CONNECTED"), (["verify", "--lto", "none"], "q", "int8[1, 9]"),
+                                (["verify", "--lto", "none", "--against", "reference"], "sum", "float32[2]")):
+        line = [sys.executable, "-m", "monobloc", *words, f"{name}.tflite"]
         p = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert p.returncode == 0 and wanted in p.stdout, p.stdout + p.stderr

@@ -16,7 +16,8 @@ from monobloc.frontend.tflite import load_tflite
 from monobloc.frontend.tflite.schema import read_model
 
 MODELS = ("tflm_hello_world_fp32", "tflm_hello_world_int8", "tflm_micro_speech_int8", "mlperftiny_ad_int8",
-          "mlperftiny_kws_int8", "mlperftiny_ic_int8", "mlperftiny_ic_fp32", "mww_v2_vad")
+          "mlperftiny_kws_int8", "mlperftiny_ic_int8", "mlperftiny_ic_fp32", "mww_v2_vad", "tflm_mnist_lstm_fp32",
+          "tflm_mnist_lstm_int8")
 SLOW = ("mlperftiny_kws_fp32", "mlperftiny_vww_int8", "mlperftiny_vww_fp32", "coral_mobilenet_v1_025_128_quant",
         "mww_v2_hey_mycroft", "tflm_person_detect_int8", "dtln_quant_1_tfl", "mp_face_detection_short_range",
         "basic_pitch_tfl")

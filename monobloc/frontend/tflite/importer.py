@@ -16,7 +16,7 @@ import numpy as np
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
 from monobloc.frontend.importer import Imported, as_declared, unknown_name
-from monobloc.frontend.tflite import arithmetic, convs, folds, movement, variables
+from monobloc.frontend.tflite import arithmetic, convs, folds, movement, recurrent, variables
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
 from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, operators_of, read_model
 from monobloc.ir.graph import Graph, Value
@@ -24,7 +24,8 @@ from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 
 READERS: dict[str, Reader] = {
-    **arithmetic.READERS, **convs.READERS, **folds.READERS, **movement.READERS, **variables.READERS,
+    **arithmetic.READERS, **convs.READERS, **folds.READERS, **movement.READERS, **recurrent.READERS,
+    **variables.READERS,
 }  # fmt: skip
 
 
@@ -200,6 +201,7 @@ class _Body:
         node = TflNode(
             o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
             [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
+            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates],
         )
         found = READERS[o.name](node)
         if len(found) < len(o.outputs):
@@ -225,8 +227,8 @@ class _Body:
         if index in self.held:
             return self.held[index]
         t = self.sub.tensors[index]
-        if index in self.resources or t.type == RESOURCE:
-            return None
+        if index in self.resources or t.type == RESOURCE or (t.variable and t.data is None):
+            return None  # variables are asked for by name
         if t.data is None and 0 not in t.shape:
             raise ModelError(f"reads {t.what}, which nothing makes before")
         held = Held(last=self.graph.constant(t.name or f"tensor{index}", constant(t)))

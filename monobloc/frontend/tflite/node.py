@@ -18,7 +18,7 @@ from monobloc.frontend.tflite.flatbuffer import Data, Table
 from monobloc.frontend.tflite.scaling import CLAMPS, NONE, RELU, quantized_clamp
 from monobloc.frontend.tflite.schema import TYPES, Quantization, Tensor
 from monobloc.ir.graph import Graph, Value
-from monobloc.ir.types import DType
+from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.movement import transpose
 
@@ -64,6 +64,8 @@ class TflNode:
     states: States
     graph: Graph
     resources: dict[int, str]  # names of variables by the tensor that holds their handle
+    intermediates: list[Tensor | None] = field(default_factory=list)
+    once: int = 0  # whether scaling rounds once
 
     # -- inputs ---------------------------------------------------------------------------------------
     def has(self, i: int) -> bool:
@@ -127,6 +129,14 @@ class TflNode:
         if found is None:
             self.unsupported(f"an output of type {self.outs[k].type_text}")
         return found
+
+    def state_type(self, i: int) -> TensorType:
+        """Of a variable tensor"""
+        t = self.tensor(i)
+        found = TYPES.get(t.type)
+        if found is None:
+            self.unsupported(f"{t.what} of type {t.type_text}")
+        return TensorType(found, t.shape)
 
     def quantized(self, i: int = 0) -> bool:
         """Whether input i holds integers that stand for real numbers"""

@@ -1,0 +1,247 @@
+"""TFLite's LSTM over a sequence: in floats, and in integers of 8 and 16 bits.
+
+The products with the input are ordinary ones, made before, for all steps at once: `gates` holds them, biases included,
+in the order input, forget, cell, output. What has to wait for the step before is here. The integer form computes its
+logistic and tanh in fixed point (`np_logistic16`, `np_tanh16`), as LiteRT does by means of gemmlowp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.errors import ModelError
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.tfl import np_scale, np_scale_once
+
+Array = np.ndarray
+Attrs = dict[str, Any]
+F32, I8, I16 = DType.F32, DType.I8, DType.I16
+TOP = (1 << 15) - 1
+
+
+# -- fixed point of 16 bits: the number of integer bits of a value is said where it matters -----------------
+def high(a: Any, b: Any) -> Any:
+    """The doubled product's high half, rounded (towards zero at the half)"""
+    ab = np.asarray(a, np.int64) * b
+    v = ab + np.where(ab >= 0, 1 << 14, 1 - (1 << 14))
+    return np.minimum(np.where(v >= 0, v >> 15, -(-v >> 15)), TOP)
+
+
+def right(x: Any, by: int) -> Any:
+    """x / 2^by, rounded half away from zero"""
+    mask = (1 << by) - 1
+    return (x >> by) + ((x & mask) > (mask >> 1) + (x < 0))
+
+
+def fit(x: Any) -> Any:
+    return np.clip(x, -TOP - 1, TOP)
+
+
+def constant16(v: int) -> int:
+    """A constant of 32 bits as one of 16"""
+    return int(right(np.int64(v), 16))
+
+
+EXP_8TH, THIRD = constant16(1895147668), constant16(715827883)
+FACTORS = [constant16(v) for v in (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)]
+C48_17, C32_17 = constant16(1515870810), constant16(-1010580540)
+
+
+def np_exp16(a: Any, bits: int) -> Any:
+    """exp of a value that is not positive, with `bits` integer bits; the result has none"""
+    fraction = 15 - bits
+    quarter = 1 << (fraction - 2)
+    part = (a & (quarter - 1)) - quarter
+    x = (part << bits) + (1 << 12)
+    x2 = high(x, x)
+    x3, x4 = high(x2, x), high(x2, x2)
+    tail = right(high(right(x4, 2) + x3, THIRD) + x2, 1)
+    y = fit(EXP_8TH + high(EXP_8TH, x + tail))
+    rest = part - a
+    for exponent, factor in zip(range(-2, bits), FACTORS, strict=False):
+        y = np.where(rest & (1 << (fraction + exponent)), high(y, factor), y)
+    return np.where(a == 0, TOP, y)
+
+
+def _newton(a: Any) -> Any:
+    """2 / (1 + a) with two integer bits, a in [0, 1]"""
+    half = (a + TOP + 1) >> 1
+    x = C48_17 + high(half, C32_17)
+    for _ in range(3):
+        x = fit(x + fit(high(x, (1 << 13) - high(half, x)) << 2))
+    return x
+
+
+def np_logistic16(a: Array) -> Array:
+    """3 integer bits to none"""
+    x = a.astype(np.int64)
+    y = fit(_newton(np_exp16(-np.abs(x), 3)) << 1)
+    return np.where(x == 0, 1 << 14, np.where(x > 0, y, TOP - y)).astype(np.int16)
+
+
+def np_tanh16(a: Array, bits: int = 3) -> Array:
+    """`bits` integer bits to none"""
+    x = a.astype(np.int64)
+    y = fit((_newton(np_exp16(-np.abs(x), bits + 1)) - (1 << 13)) << 2)
+    return np.where(x == 0, 0, np.where(x > 0, y, -y)).astype(np.int16)
+
+
+# -- the operators ------------------------------------------------------------------------------------
+class Sequence16(OpDef):
+    """Base: inputs gates [b, t, 4h], weights, h [b, h], c [b, h]; outputs all h, and the last h and c"""
+
+    internal = True
+
+    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
+        gates, r, h, c = ins
+        assert gates is not None and r is not None and h is not None and c is not None
+        batch, steps, rows = gates.shape
+        size = rows // 4
+        if sorted(r.shape) != sorted((rows, size)) or h.shape != (batch, size) or c.shape != h.shape:
+            raise ModelError(f"{self.name} of {gates.type} with {r.type}, {h.type} and {c.type}")
+        return [TensorType(h.dtype, (batch, steps, size)), h.type, c.type]
+
+    def steps(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> list[Array]:
+        made = []
+        for t in range(gates.shape[1]):
+            h, c = self.step(attrs, gates[:, t], r, h, c)
+            made.append(h)
+        return [np.stack(made, 1) if made else np.zeros((h.shape[0], 0, h.shape[1]), h.dtype), h, c]
+
+    def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def loops(self, n: Node, k: Any, kinds: tuple[str, str], sums: str, cell: str, scratch: str) -> str:
+        """C: `sums` adds what the state before gives to gate[4 * size], `cell` makes element j of h and c."""
+        gates, r, h0, c0 = n.used
+        batch, steps, rows = gates.shape
+        size = rows // 4
+        kind, state = kinds
+        outs = [k.ptr(v) for v in n.outputs]
+        return f"""\
+if (tid != 0) return MB_OK;
+enum {{ size = {size} }};
+const {gates.dtype.c} *x = {k.ptr(gates)};
+const {r.dtype.c} *w = {k.ptr(r)};
+{kind} *y = {outs[0]}, *h = {outs[1]};
+{state} *c = {outs[2]};
+const {kind} *h0 = {k.ptr(h0)};
+const {state} *c0 = {k.ptr(c0)};
+{scratch} *gate = ({scratch} *){k.scratch(rows * 4)};
+for (long b = 0; b < {batch}; b++) {{
+  {kind} *hb = h + b * size;
+  {state} *cb = c + b * size;
+  for (long j = 0; j < size; j++) hb[j] = h0[b * size + j], cb[j] = c0[b * size + j];
+  for (long t = 0; t < {steps}; t++, x += 4 * size) {{
+    {sums}
+    for (long j = 0; j < size; j++) {{
+      {cell}
+      y[(b * {steps} + t) * size + j] = hb[j];
+    }}
+  }}
+}}"""
+
+
+class TflLstm(Sequence16):
+    """Floats; the weights are [h, 4h]. `clip` cuts the cell state (0: it does not)."""
+
+    name = "TflLstm"
+    tol = Tol(1e-5, 1e-5)
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
+        wide = [x.astype(np.float64) for x in xs if x is not None]
+        return [y.astype(np.float32) for y in self.steps(attrs, *wide)]
+
+    def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        i, f, g, o = np.split(gates + h @ r, 4, axis=-1)
+        i, f, o = (1 / (1 + np.exp(-v)) for v in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        if attrs["clip"] > 0:
+            c = np.clip(c, -attrs["clip"], attrs["clip"])
+        return o * np.tanh(c), c
+
+    def routine(self, n: Node, c: Any) -> str:
+        clip = float(np.float32(n.attrs["clip"])).hex() + "f"
+        sums = """\
+for (long j = 0; j < 4 * size; j++) gate[j] = x[j];
+    for (long k = 0; k < size; k++)
+      for (long j = 0; j < 4 * size; j++) gate[j] += hb[k] * w[k * 4 * size + j];"""
+        cell = f"""\
+float v = mb_sigmoid(gate[size + j]) * cb[j] + mb_sigmoid(gate[j]) * mb_tanh(gate[2 * size + j]);
+      {f"v = v > {clip} ? {clip} : v < -{clip} ? -{clip} : v;" if n.attrs["clip"] > 0 else ""}
+      cb[j] = v;
+      hb[j] = mb_sigmoid(gate[3 * size + j]) * mb_tanh(v);"""
+        return self.loops(n, c, ("float", "float"), sums, cell, "float")
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        def f(*shape: int) -> Array:
+            return rng.standard_normal(shape).astype(np.float32)
+
+        yield Case((f(2, 5, 28), f(7, 28) / 3, f(2, 7), f(2, 7)), {"clip": 0.0}, "plain")
+        yield Case((f(1, 4, 64) * 3, f(16, 64), f(1, 16), f(1, 16)), {"clip": 0.75}, "clip")
+
+
+class TflLstm8(Sequence16):
+    """h of 8 bits, gates and c of 16; the weights are [4h, h].
+
+    Attributes: `m`, `s` scale the sums of each gate; `hm`, `hs`, `hz` the result; `zero` is h's zero point, c has
+    `bits` integer bits and is cut to `clip` (0: it is not); `once`: scaling rounds once.
+    """
+
+    name = "TflLstm8"
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
+        gates, r, h, c = (x for x in xs if x is not None)
+        return self.steps(attrs, gates, r, h, c)
+
+    def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        size = h.shape[-1]
+        scale = np_scale_once if attrs["once"] else np_scale
+        total = (h.astype(np.int64) - attrs["zero"]) @ r.astype(np.int64).T
+        m, s = (np.repeat(np.array(attrs[k], np.int64), size) for k in ("m", "s"))
+        i, f, g, o = np.split(fit(scale(total, m, s).astype(np.int64) + gates).astype(np.int16), 4, axis=-1)
+        i, f, g, o = np_logistic16(i), np_logistic16(f), np_tanh16(g), np_logistic16(o)
+        kept = right(f.astype(np.int64) * c, 15)
+        new = fit(kept + right(i.astype(np.int64) * g, 15 + attrs["bits"]))
+        if attrs["clip"] > 0:
+            new = np.clip(new, -attrs["clip"], attrs["clip"])
+        c = new.astype(np.int16)
+        y = scale(o.astype(np.int64) * np_tanh16(c, attrs["bits"]), np.array(attrs["hm"]), np.array(attrs["hs"]))
+        return np.clip(y.astype(np.int64) + attrs["hz"], -128, 127).astype(np.int8), c
+
+    def routine(self, n: Node, c: Any) -> str:
+        a = n.attrs
+        scale = "mb_tfl_scale_once" if a["once"] else "mb_tfl_scale"
+        sums = f"""\
+static const int32_t m[4] = {{{", ".join(map(str, a["m"]))}}}, s[4] = {{{", ".join(map(str, a["s"]))}}};
+    for (long j = 0; j < 4 * size; j++) {{
+      int32_t total = 0;
+      for (long k = 0; k < size; k++) total += (hb[k] - ({a["zero"]})) * w[j * size + k];
+      gate[j] = mb_tfl_fit16({scale}(total, m[j / size], s[j / size]) + x[j]);
+    }}"""
+        clip = a["clip"]
+        cell = f"""\
+int32_t f = mb_tfl_logistic16(gate[size + j]), i = mb_tfl_logistic16(gate[j]);
+      int32_t g = mb_tfl_tanh16(gate[2 * size + j], 3), o = mb_tfl_logistic16(gate[3 * size + j]);
+      int32_t v = mb_tfl_fit16(mb_tfl_right(f * cb[j], 15) + mb_tfl_right(i * g, {15 + a["bits"]}));
+      {f"v = v > {clip} ? {clip} : v < -{clip} ? -{clip} : v;" if clip > 0 else ""}
+      cb[j] = (int16_t)v;
+      int32_t q = {scale}(o * mb_tfl_tanh16(v, {a["bits"]}), {a["hm"]}, {a["hs"]}) + ({a["hz"]});
+      hb[j] = (int8_t)(q < -128 ? -128 : q > 127 ? 127 : q);"""
+        return self.loops(n, c, ("int8_t", "int16_t"), sums, cell, "int32_t")
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        gates = rng.integers(-(2**14), 2**14, (2, 6, 36)).astype(np.int16)
+        r = rng.integers(-127, 128, (36, 9)).astype(np.int8)
+        h, c = rng.integers(-128, 128, (2, 9)).astype(np.int8), rng.integers(-(2**15), 2**15, (2, 9)).astype(np.int16)
+        attrs = {"m": [1 << 30, 1500000000, 1200000000, 2000000000], "s": [-2, -3, 0, -1], "hm": 1100000000,
+                 "hs": -21, "hz": 3, "zero": -4, "bits": 3, "clip": 0, "once": 0}
+        yield Case((gates, r, h, c), attrs, "plain")
+        yield Case((gates, r, h, c), attrs | {"clip": 9000, "once": 1}, "clip")
+        wide = rng.integers(-(2**15), 2**15, (1, 200, 4)).astype(np.int16)
+        yield Case((wide, r[:4, :1], h[:1, :1], c[:1, :1]), attrs, "curves")
