@@ -89,6 +89,8 @@ class Groups:
         cost = costs([n for n in self.of[p] if n is not node])
         if has_fold(self.of[p]) and not hoistable(node, v):
             return "a reduction would be computed again for every element"
+        if p.op == "Concat" and (reads > 1.01 or has_fold([node])):
+            return "a sum over it would choose between its parts for every term: they are written side by side"
         if reads > 1.01 and (cost is None or cost * (reads - 1) > CHEAP_OPS * 2):
             return f"every element would be computed {reads:.3g} times"
         if not clean_addresses(p, node, v):

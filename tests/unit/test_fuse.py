@@ -59,6 +59,17 @@ def test_a_fold_is_not_computed_for_every_element() -> None:
     assert any("a reduction would be computed again" in why for _, _, why in ctx.why)
 
 
+def test_what_is_joined_is_read_often_from_one_place() -> None:
+    """A window over parts would choose between them at every tap; the parts can be written side by side."""
+    g, b, (x, z) = graph((1, 8, 6, 6), (1, 8, 6, 6))
+    joined = b.one("Concat", x, z, axis=1)
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [1, 1], "pads": [0] * 4, "ceil_mode": 0}
+    y = b.emit("MaxPool", [joined], window | {"storage_order": 0})[0]
+    assert fused(g, y=y)[0] == [["Concat"], ["MaxPool"]]
+    g, b, (x, z) = graph((1, 8, 6, 6), (1, 8, 6, 6))
+    assert fused(g, y=b.one("Relu", b.one("Concat", x, z, axis=1)))[0] == [["Concat", "Relu"]]
+
+
 def test_a_fold_along_the_row_is_computed_before_it() -> None:
     g, b, (x,) = graph((6, 7))
     total = b.one("ReduceSum", x, axes=[1], keepdims=1)
