@@ -15,12 +15,12 @@ instead of its terms, which is another rounding: `strict` folds all that has a s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monobloc.ir.graph import Graph, Node, Value
-from monobloc.ir.types import DType
+from monobloc.ir.graph import Const, Graph, Node, Value
+from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
 from monobloc.passes.constants import fold_constant_nodes
@@ -38,6 +38,7 @@ class Stored:
     q: Array
     scale: Array | None = None
     zero: Array | None = None
+    source: tuple[Const, tuple[int, ...]] | None = None  # q is this constant, its axes in this order
 
     @property
     def centered(self) -> Array:
@@ -48,6 +49,16 @@ class Stored:
         low, high = (int(d.min()), int(d.max())) if d.size else (0, 0)
         fits = [t for t in (np.int8, np.uint8, np.int16) if np.iinfo(t).min <= low and high <= np.iinfo(t).max]
         return d.astype(fits[0])
+
+    @property
+    def const(self) -> Const:
+        """`centered`; where that is the model's constant, with its axes permuted at most, it says so."""
+        if self.zero is not None or self.source is None:
+            return Const(np.ascontiguousarray(self.centered))
+        const, order = self.source
+        if order == tuple(range(len(order))) and self.centered.dtype == const.array.dtype:
+            return const
+        return Const(np.ascontiguousarray(self.centered), source=self.source)
 
 
 class Narrow:
@@ -80,7 +91,7 @@ def of_constant(n: Node) -> Stored | None:
     if v is None or v.const is None or v.dtype not in STORED or n.outputs[0].dtype is not DType.F32:
         return None
     if n.op == "Cast":
-        return Stored(v.const.array)
+        return Stored(v.const.array, source=(v.const, tuple(range(v.type.rank))))
     scale, zero = [*n.inputs, None][1:3]
     if n.attrs["block_size"] or scale is None or scale.const is None or scale.dtype is not DType.F32:
         return None
@@ -94,7 +105,10 @@ def of_constant(n: Node) -> Stored | None:
             shape[n.attrs["axis"]] = -1
         return p.const.array.reshape(shape)
 
-    return Stored(v.const.array, spread(scale), None if zero is None else spread(zero).astype(np.int32))
+    shift = None if zero is None else spread(zero).astype(np.int32)
+    if shift is not None and not shift.any():
+        shift = None
+    return Stored(v.const.array, spread(scale), shift, (v.const, tuple(range(v.type.rank))))
 
 
 def _further(n: Node, v: Value, s: Stored) -> Stored | None:
@@ -102,7 +116,8 @@ def _further(n: Node, v: Value, s: Stored) -> Stored | None:
     if n.op == "Transpose":
         perm = n.attrs["perm"]
         scale, zero = (None if a is None else a.transpose(perm) for a in (s.scale, s.zero))
-        return Stored(s.q.transpose(perm), scale, zero)
+        source = None if s.source is None else (s.source[0], tuple(s.source[1][p] for p in perm))
+        return Stored(s.q.transpose(perm), scale, zero, source)
     if n.op not in ("Mul", "Sub") or n.inputs[0] is not v or n.outputs[0].shape != v.shape:
         return None
     other = n.inputs[1]
@@ -110,10 +125,10 @@ def _further(n: Node, v: Value, s: Stored) -> Stored | None:
         return None
     a = other.const.array.reshape([1] * (v.type.rank - other.type.rank) + list(other.shape))
     if n.op == "Mul":
-        return Stored(s.q, a if s.scale is None else a * s.scale, s.zero)
+        return replace(s, scale=a if s.scale is None else a * s.scale)
     whole = s.scale is None and s.zero is None and s.q.dtype.kind in "iu"
     if whole and (np.abs(a) <= 255).all() and (a == np.rint(a)).all():
-        return Stored(s.q, None, a.astype(np.int32))
+        return replace(s, zero=a.astype(np.int32))
     return None
 
 
@@ -162,7 +177,11 @@ def _rewrite(g: Graph, n: Node, v: Value, s: Stored, known: dict[tuple[Value, st
             known[v, what] = g.constant(f"{v.name}.{what}", np.ascontiguousarray(a))
         return known[v, what]
 
-    w = constant("stored", s.centered)
+    if (v, "stored") not in known:
+        data = s.const
+        t = TensorType(DType.of(data.array.dtype), v.shape)
+        known[v, "stored"] = g.const_value(f"{v.name}.stored", t, data)
+    w = known[v, "stored"]
     x = n.inputs[0]
     if n.op == "Gather":
         y = b.one("Cast", b.emit("Gather", [w, n.inputs[1]], n.attrs)[0], to=DType.F32)

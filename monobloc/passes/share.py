@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monobloc.ir.graph import Const, Graph, Node, Value, content_key
-from monobloc.ir.types import DType, TensorType
+from monobloc.ir.types import TensorType
 from monobloc.ops import opdef
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import is_contraction, parts
+from monobloc.passes.contraction import ELEMENTS, is_contraction, parts
 from monobloc.passes.fuse import fuse_group
 
 MIN_BYTES = 256
@@ -52,10 +52,10 @@ def share(g: Graph, stored: Sequence[Stored], ctx: PassContext) -> bool:
     """Lookups in `g` read what the products of this graph, or of another of the same image, have stored."""
     changed = False
     for v in g.constants():
-        if v.dtype is not DType.F32 or v.type.rank != 2 or v.type.bytes < MIN_BYTES or not _only_looked_up(g, v):
+        if v.dtype not in ELEMENTS or v.type.rank != 2 or v.type.bytes < MIN_BYTES or not _only_looked_up(g, v):
             continue
         for s in stored:
-            if s.value is v or (swapped := _same_matrix(v, s)) is None:
+            if s.value is v or s.value.dtype is not v.dtype or (swapped := _same_matrix(v, s)) is None:
                 continue
             if not _pays(v, s, ctx):
                 ctx.reason(v.users[0], Share.name, f"%{v.name} is stored for itself: it is read too often")

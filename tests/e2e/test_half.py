@@ -10,10 +10,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from border import TYPES, build, model
+from border import TYPES, build, model, module
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from monobloc.link.objects import compile_module
 from monobloc.options import Options
 from monobloc.targets import resolve
 
@@ -128,6 +129,36 @@ def test_weights_of_bytes_stay_bytes(q: str, form: str, tmp_path: Path) -> None:
     i = np.array([0, 299, 7, -1, 150])
     want = np.maximum(wide["t"][i].astype(np.float64) @ wide["f"], 0) @ wide["s"].astype(np.float64).T
     np.testing.assert_allclose(made(i=i)["y"], want, rtol=2e-5, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("kind", ["f16", "i8"])
+def test_a_tied_embedding_of_narrow_weights_is_stored_once(kind: str, tmp_path: Path) -> None:
+    """Looked up and, transposed, multiplied with: the lookup reads the product's panels."""
+    size, hidden = 9000, 32
+    rng = np.random.default_rng([SEED, 3])
+    table = rng.integers(-127, 128, (size, hidden)).astype(np.int8)
+    scale = (rng.random((size, 1)) * 0.02 + 0.001).astype(np.float32)
+    wide = (table * scale).astype(np.float16).astype(np.float32) if kind == "f16" else table * scale
+    widening = [node("Cast", ["t"], ["c"], to=TensorProto.FLOAT), node("Mul", ["c", "s"], ["w"])]
+    nodes = [*(widening if kind == "i8" else []), node("Gather", ["w", "i"], ["e"]),
+             node("Transpose", ["w"], ["wt"], perm=[1, 0]), node("Tanh", ["e"], ["h"]),
+             node("MatMul", ["h", "wt"], ["y"])]
+    weights = {"t": table, "s": scale} if kind == "i8" else {"w": wide.astype(np.float16)}
+    out = "f32" if kind == "i8" else "f16"
+    m = model(nodes, [("i", "i64", [1])], [("y", out, [1, size])], **weights)
+    made = build({"m": m}, tmp_path, OPTIONS)
+    assert made.low.weights_bytes < 1.05 * sum(v.nbytes for v in weights.values()) + (size * 4 if kind == "i8" else 0)
+    want = np.tanh(wide[[size - 3]]) @ wide.T
+    got = made(i=np.array([-3]))["y"].astype(np.float32)
+    np.testing.assert_allclose(got, want, rtol=2e-5 if kind == "i8" else 2e-3, atol=1e-3 if kind == "f16" else 1e-5)
+
+
+def test_an_object_stores_narrow_weights_once(tmp_path: Path) -> None:
+    m, wide = weight_only(np.dtype("int8"), "dequantize")
+    obj, native = compile_module(module(m, "m", OPTIONS), replace(OPTIONS, cache=tmp_path))
+    numbers = sum(v.size for v in wide.values())
+    assert sum(memoryview(w.data).nbytes for w in obj.weights.values()) < 1.1 * numbers + 4096
+    assert native.weights_bytes < 1.1 * numbers + 4096
 
 
 def test_strict_computes_with_the_models_own_weights(tmp_path: Path) -> None:
