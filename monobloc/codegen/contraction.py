@@ -19,15 +19,23 @@ descriptors and epilogues share one kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
-from monobloc.codegen.epilogue import Axes, epilogue_expr, epilogue_text, index_axes
+from monobloc.codegen.epilogue import ACC_INT, Axes, epilogue_expr, epilogue_text, index_axes
 from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
-from monobloc.kernels import tiles
+from monobloc.kernels import integer, tiles
 from monobloc.passes.contraction import Contraction
-from monobloc.passes.select import conv_descriptor, conv_geometry, conv_nchw_descriptor, element_types
+from monobloc.passes.select import (
+    conv_descriptor,
+    conv_geometry,
+    conv_nchw_descriptor,
+    element_types,
+    iconv_descriptor,
+    zero_point,
+)
 from monobloc.targets import Target
 
 KERNEL = "KERNEL"  # stands for the kernel's name in the texts below
@@ -53,6 +61,8 @@ class Places:
 
 def contraction_text(c: Contraction, t: Target, at: Places) -> KernelText:
     """C of one contraction node or group."""
+    if c.is_integer:
+        return _iconv(c, t, at)
     make = {"gemm": _gemm, "dwconv": _dwconv, "conv_nchw": _conv_nchw, "conv": _conv}
     return make[c.node.attrs["kernel"]](c, t, at)
 
@@ -79,6 +89,7 @@ def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _E
     body = c.node.body
     values = dict(zip(body.inputs, c.node.inputs, strict=True)) if body is not None else {}
     e = epilogue_expr(body, axes.vars, values)  # type: ignore[arg-type]
+    e = ACC_INT if body is None and c.is_integer else e
     reads = ["(const void *)0"] if outer else []
 
     def pointer(v: Value) -> str:
@@ -89,7 +100,9 @@ def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _E
 
     lines, result = epilogue_text(e, axes, at.storage_of, pointer)
     out = []
-    for kind, suffix in (("mb_vf", "v"), ("float", "s")):
+    kinds = (("mb_vi", "v"), ("int32_t", "s")) if c.is_integer else (("mb_vf", "v"), ("float", "s"))
+    result = f"mb_bits_of({result})" if c.is_integer else result
+    for kind, suffix in kinds:
         out.append(f"MB_INLINE {kind} {KERNEL}_epi_{suffix}(const void *ctx, {kind} acc, mb_ix ix) {{")
         out.append("  const void *const *at = (const void *const *)ctx; (void)at; (void)ix;")
         if outer:
@@ -175,6 +188,27 @@ def _operands(c: Contraction, at: Places) -> list[str]:
 def _ptr(v: Value, at: Places) -> str:
     offset = at.storage_of(v).offset
     return f"{at.pointer_of(v)} + {offset}" if offset else at.pointer_of(v)
+
+
+def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
+    """Bytes: a matrix product is the convolution of a column of its rows."""
+    xs, ys = at.storage_of(c.x), at.storage_of(c.out)
+    if c.is_matrix:
+        strides = (0, xs.strides[-2], 0, xs.strides[-1])
+        out = (0, ys.strides[-2], 0)
+        leading = prod(c.out.shape[:-2])
+        axes = _matmul_axes(c, leading * c.out.shape[-2], 1, leading > 1)
+        axes = replace(axes, text={v: x.replace("ix.j", "ix.i") for v, x in axes.text.items()}, row_text="ix.i")
+    else:
+        two = c.x.type.rank == 4
+        strides, out = _spatial(xs, two), _spatial(ys, two)[:3]
+        axes = _conv_axes(c)
+    desc = iconv_descriptor(c, t, x_strides=strides, y_strides=out)
+    assert 4 * c.node.attrs["scratch"] >= integer.iconv_scratch(desc), c.node
+    zero = zero_point(c)
+    given = f"(const void *)({_ptr(zero, at)})" if isinstance(zero, Value) else "0"
+    x, w, y = _operands(c, at)
+    return _kernel("iconv", desc, _epilogue(c, axes, at), [x, w, given, y, at.scratch])
 
 
 # -- MatMul -------------------------------------------------------------------------------------------

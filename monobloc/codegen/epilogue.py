@@ -18,6 +18,7 @@ from monobloc.ir.types import DType
 from monobloc.ops.compose import node_functions, reader
 
 ACC = Op("accumulator", (), DType.F32)
+ACC_INT = Op("accumulator", (), DType.I32)
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Axes:
     lane: Var | None  # the axis along which vectors lie
     rows: tuple[Var, ...] = ()  # axes that `ix.j` counts together, outermost first
     lane_text: str = "ix.n"
+    row_text: str = "ix.j"
 
 
 def epilogue_expr(body: Graph | None, at: tuple[Expr, ...], outer: dict[Value, Value]) -> Expr:
@@ -37,7 +39,8 @@ def epilogue_expr(body: Graph | None, at: tuple[Expr, ...], outer: dict[Value, V
     if body is None:
         return ACC
     root = body.nodes[0]
-    env: dict[Value, Fn] = {root.outputs[0]: lambda *_: ACC}
+    acc = ACC if root.outputs[0].dtype is DType.F32 else ACC_INT
+    env: dict[Value, Fn] = {root.outputs[0]: lambda *_: acc}
     for v in body.inputs:
         env[v] = reader(outer[v])
     for n in body.nodes[1:]:
@@ -61,7 +64,7 @@ class _Printer:
     ) -> None:
         self.axes, self.storage_of, self.pointer_of = axes, storage_of, pointer_of
         self.uses: dict[Expr, int] = {}
-        self.names: dict[Expr, str] = {ACC: "acc"}
+        self.names: dict[Expr, str] = {ACC: "acc", ACC_INT: "acc"}
         self.lines: list[str] = []
 
     def count(self, e: Expr) -> None:
@@ -85,11 +88,17 @@ class _Printer:
 
     def _call(self, e: Expr) -> str:
         assert isinstance(e, Op)
-        if e.fn == "cast":  # between floats
-            text = self.text(e.args[0])
-            return text if e.dtype is DType.F32 else f"mb_round_{e.dtype.value}({text})"
+        if e.fn == "cast":
+            return self._cast(e)
         fn = {"land": "mb_and", "lor": "mb_or", "lnot": "mb_not"}.get(e.fn, f"mb_{e.fn}")
         return f"{fn}({', '.join(self.text(a) for a in e.args)})"
+
+    def _cast(self, e: Op) -> str:
+        """Between floats it rounds. In integer kernels integers are int32; a float that becomes one has been cut."""
+        text, source = self.text(e.args[0]), e.args[0].dtype
+        if source.is_float == e.dtype.is_float:
+            return f"mb_round_{e.dtype.value}({text})" if e.dtype in (DType.F16, DType.BF16) else text
+        return f"mb_float_of({text})" if e.dtype.is_float else f"mb_int_of({text})"
 
     def _load(self, e: Load) -> str:
         terms, const = linear(self.storage_of(e.source).address(e.index))
@@ -110,9 +119,10 @@ class _Printer:
         joint = self._joint_rows(terms)
         if joint is not None:
             if joint:
-                parts.append(f"ix.j * {joint}" if joint != 1 else "ix.j")
-            for row in self.axes.rows:
-                terms.pop(row, None)
+                row = self.axes.row_text
+                parts.append(f"{row} * {joint}" if joint != 1 else row)
+            for counted in self.axes.rows:
+                terms.pop(counted, None)
         for v, k in terms.items():
             assert isinstance(v, Var)
             parts.append(f"{self.axes.text[v]} * {k}" if k != 1 else self.axes.text[v])

@@ -225,6 +225,8 @@ def _writes_strided(x: Value, v: Value, ctx: PassContext) -> bool:
         if u.op != "Concat" and (_needs_dense(u, x) or (is_contraction(u) and not _kernel_accepts(u, x, part, ctx))):
             return False
     if is_contraction(p):
+        if parts(p).is_integer and parts(p).is_matrix and x.type.rank > 2:
+            return False  # its rows are counted as one
         return x.shape[axis := _run_axis(p, ctx)] == 1 or x.type.order[-1] == axis
     return _writes_anywhere(p)
 
@@ -241,7 +243,7 @@ def _part_of_larger(x: Value) -> Storage:
 def _run_axis(p: Node, ctx: PassContext) -> int:
     """The axis along which a kernel writes runs: channels, or the elements of a row."""
     c = parts(p)
-    return c.out.type.rank - 1 if c.root.op == "MatMul" or family(c, ctx.target) == "nchw" else 1
+    return c.out.type.rank - 1 if c.is_matrix or family(c, ctx.target) == "nchw" else 1
 
 
 def _writes_anywhere(p: Node) -> bool:
@@ -348,9 +350,11 @@ def _inner(u: Node, v: Value) -> Value:
 def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
     c = parts(u)
     if v not in (c.x, c.w):  # of the epilogue: what counts is its stride along the kernel's vectors
-        axis = (-1 if c.root.op == "MatMul" else 1 - c.out.type.rank) + v.type.rank
+        axis = (-1 if c.is_matrix else 1 - c.out.type.rank) + v.type.rank
         return axis < 0 or v.shape[axis] == 1 or s.strides[axis] == 1
-    if c.root.op == "MatMul":
+    if c.is_integer:  # its copy takes any strides, of rows that are counted as one
+        return not c.is_matrix or v.type.rank == 2 or is_dense(s, v.type)
+    if c.is_matrix:
         return s.strides[-1] == 1 or v.shape[-1] == 1
     if family(c, ctx.target) == "nchw":
         return bool(c.node.attrs["scratch"])  # its copy takes any strides

@@ -27,7 +27,8 @@ from monobloc.targets import Target
 
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives
 
-HEADERS = ("base", "math", "scalar", "narrow", "gemm", "conv", "conv_nchw", "dwconv", "recurrent", "tfl", "abi", "hal")
+HEADERS = ("base", "math", "scalar", "narrow", "gemm", "conv", "conv_nchw", "dwconv", "iconv",
+           "recurrent", "tfl", "abi", "hal")
 # What kernels of floats may use without the mathematical functions, whose headers take long to read.
 _PLAIN = frozenset("mb_mem mb_vf mb_ix mb_ld mb_add mb_sub mb_mul mb_max mb_min".split())
 
@@ -309,7 +310,7 @@ def _work(node: Node) -> int:
     """Rough number of scalar operations."""
     if is_contraction(node):
         c = parts(node)
-        k = c.x.shape[-1] if c.root.op == "MatMul" else c.root.inputs[1].type.size // max(c.out.shape[1], 1)  # type: ignore
+        k = c.x.shape[-1] if c.is_matrix else c.root.inputs[1].type.size // max(c.out.shape[1], 1)  # type: ignore
         return c.out.type.size * k
     size = max((v.type.size for v in [*node.used, *node.outputs]), default=0)
     return size * (len(node.body.nodes) * 4 if node.body is not None else 4)

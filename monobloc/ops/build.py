@@ -2,7 +2,8 @@
 
 Folding here is what makes shape arithmetic vanish while a model is read: every shape is known, so
 `Shape` is a constant, and what is computed from it is too. A constant is not folded when that would
-make it much bigger (a dequantized weight): it stays a node on constants, which the link decides on.
+make it much bigger: it stays a node on constants, which the link decides on. So does a dequantized weight of any size:
+integer kernels want it as it is.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Builder:
         for t in types:
             if t.size > MAX_ELEMENTS or any(s < 0 for s in t.shape):
                 raise ModelError(f"{op} gives a tensor of {t}, which is too large to address")
-        if folds(inputs, types):
+        if op != "DequantizeLinear" and folds(inputs, types):
             return self._fold(d, inputs, attrs, types, name or self.name or op.lower())
         node = self.graph.make(
             op, inputs, types, attrs, name=name or self.name or op.lower(), locs=self.locs, before=self.before

@@ -57,6 +57,7 @@ def pipeline() -> list[Pass]:
         fold,
         foreign,
         fuse,
+        integer,
         layout,
         narrow,
         outputs,
@@ -68,6 +69,7 @@ def pipeline() -> list[Pass]:
     )
 
     return [
+        integer.Integer(),  # quantized products are integer products
         constants.Constants(),  # what depends on constants only is computed
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add

@@ -2,7 +2,8 @@
 
 A contraction is a MatMul or Conv that a register-tiled kernel computes, alone or as the first node of
 a `Fused` group, whose other nodes are the epilogue. It sums in float32; weights may be stored as halves or
-small integers, a convolution's input and every result as halves.
+small integers, a convolution's input and every result as halves. Or it is an integer product of bytes by constant
+weights, which sums in int32.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ KERNEL_OPS = ("MatMul", "Conv")
 FLOATS = (DType.F32, DType.F16, DType.BF16)
 # what kernels read, by their number in `mb/narrow.h`
 ELEMENTS = {DType.F32: 0, DType.F16: 1, DType.BF16: 2, DType.I8: 3, DType.I16: 4, DType.U8: 5}
+INTEGER_OPS = ("MatMulInteger", "ConvInteger")
+BYTES = (DType.I8, DType.U8)
+PACKABLE = "packable"  # an integer product whose weights are ready for the kernel
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,14 @@ class Contraction:
     out: Value
     others: tuple[Value, ...]  # what the epilogue reads besides
 
+    @property
+    def is_matrix(self) -> bool:
+        return self.root.op in ("MatMul", "MatMulInteger")
+
+    @property
+    def is_integer(self) -> bool:
+        return self.root.op in INTEGER_OPS
+
 
 def root_of(n: Node) -> Node:
     """The first node of a group, or the node itself."""
@@ -38,6 +50,8 @@ def root_of(n: Node) -> Node:
 def is_contraction(n: Node) -> bool:
     """Whether a kernel family computes this node (or the root of this group)."""
     r = root_of(n)
+    if r.op in INTEGER_OPS:
+        return bool(r.attrs.get(PACKABLE)) and r.outputs[0].type.size > 0
     if r.op not in KERNEL_OPS or r.outputs[0].type.size == 0 or any(v.type.size == 0 for v in r.used):
         return False
     x, w, *rest = r.used
@@ -56,6 +70,20 @@ def conv_is_kernel(r: Node, n: Node) -> bool:
     if n.body is not None:  # inside a group the weights are an input: the group's own value tells
         w = dict(zip(n.body.inputs, n.inputs, strict=True)).get(w) or w
     return x.type.rank in (3, 4) and w.const is not None
+
+
+def is_depthwise(r: Node) -> bool:
+    """One input and one output channel in every group."""
+    x, w = r.inputs[0], r.inputs[1]
+    assert x is not None and w is not None
+    return bool(r.attrs.get("group", 1) == x.shape[1] == w.shape[0] > 1)
+
+
+def outer_values(c: Contraction) -> dict[Value, Value]:
+    """What the group's inputs are outside of it."""
+    body = c.node.body
+    pairs = zip(body.inputs, c.node.inputs, strict=True) if body is not None else ()
+    return {v: o for v, o in pairs if o is not None}
 
 
 def parts(n: Node) -> Contraction:

@@ -2,6 +2,7 @@
 
     nhwc   implicit GEMM, vectors of output channels (mb/conv.h)
     dw     depthwise, vectors of channels (mb/dwconv.h)
+    int    bytes, by one kernel for all (mb/iconv.h)
     nchw   few output channels, vectors of pixels of a row (mb/conv_nchw.h)
 """
 
@@ -13,6 +14,8 @@ from monobloc.targets import Target
 
 def family(c: Contraction, target: Target) -> str:
     """The family of a Conv group."""
+    if c.is_integer:
+        return "int"
     channels, group = c.x.shape[1], c.root.attrs.get("group", 1)
     out_channels = c.out.shape[1]
     if group > 1 and group == channels and out_channels == channels:
@@ -26,6 +29,8 @@ def input_layouts(c: Contraction, target: Target) -> list[tuple[int, ...] | None
     """Layouts the family reads, best first."""
     last = (0, *range(2, c.x.type.rank), 1)
     kind = family(c, target)
+    if kind == "int":
+        return [last, None]  # its copy into scratch takes any strides
     if kind == "nchw":
         return [None, last]  # its copy into scratch transposes on the way
     if kind == "nhwc" and c.root.attrs.get("group", 1) == 1:

@@ -20,11 +20,12 @@ from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars, node_functions, reader
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import FLOATS, is_contraction
+from monobloc.passes.contraction import BYTES, FLOATS, INTEGER_OPS, is_contraction
 from monobloc.passes.rewrite import only_use
 
 MAX_GROUP = 48
 CHEAP_OPS = 6
+EXACT_OPS = ("Add", "Sub", "Mul")  # of int32
 
 
 class Fuse:
@@ -53,7 +54,7 @@ class Groups:
         group, v = self.of[root], root.outputs[0]
         while only_use(self.g, v) and len(group) < MAX_GROUP:
             user = v.users[0]
-            why = epilogue_obstacle(user, v)
+            why = integer_obstacle(user, v) if root.op in INTEGER_OPS else epilogue_obstacle(user, v)
             if why or len(self.of[user]) > 1 or user in group:
                 ctx.reason(root, "fuse", f"the epilogue ends before {user}: {why or 'it belongs to another group'}")
                 break
@@ -175,6 +176,27 @@ def epilogue_obstacle(n: Node, v: Value) -> str:
     if not fns <= VECTOR_FNS:
         return f"no vector form of {', '.join(sorted(fns - VECTOR_FNS))}"
     return ""
+
+
+def integer_obstacle(n: Node, v: Value) -> str:
+    """The same for the sums of an integer product: int32, then float, then bytes, and round again."""
+    out, scaled = n.outputs[0], n.op in ("QuantizeLinear", "DequantizeLinear")
+    if scaled and (n.inputs[0] is not v or n.attrs["block_size"]):
+        return "it is quantized by more than this"
+    if not scaled and not opdef(n).elementwise:
+        return "it is not elementwise"
+    kinds = (DType.F32, DType.I32, *BYTES)
+    if out.shape != v.shape or any(x.dtype not in kinds for x in [*n.used, out]):
+        return "its shape or type differs"
+    if n.op == "Cast":
+        narrows = v.dtype is DType.F32 or out.dtype in BYTES
+        return "it cuts numbers short" if narrows else ""
+    if not scaled and any(x.dtype is not DType.F32 for x in n.used) and (v.dtype in BYTES or n.op not in EXACT_OPS):
+        return f"no vector form of {n.op} of integers"
+    if any(x.type.size > 1 and x.type.rank > v.type.rank for x in n.used if x is not v):
+        return "an operand is not laid along the channels"
+    missing = expression_fns(n) - VECTOR_FNS - {"cast"}
+    return f"no vector form of {', '.join(sorted(missing))}" if missing else ""
 
 
 def epilogue_readable(x: Value, v: Value) -> bool:

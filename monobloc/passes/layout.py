@@ -83,7 +83,7 @@ def wanted_inputs(node: Node, v: Value, ctx: PassContext) -> list[Layout]:
     """Layouts of input `v` that the node can read, best first; empty: any."""
     if is_contraction(node):
         c = parts(node)
-        if c.root.op == "MatMul":
+        if c.is_matrix:
             return [None] if v in (c.x, c.w) else []
         if v is c.x:
             return input_layouts(c, ctx.target)
@@ -99,7 +99,7 @@ def output_layout(node: Node, v: Value, exported: bool, ctx: PassContext) -> Lay
     """Layout the node writes `v` in."""
     if is_contraction(node):
         c = parts(node)
-        if c.root.op == "MatMul" or family(c, ctx.target) == "nchw":
+        if c.is_matrix or family(c, ctx.target) == "nchw":
             return None
         return channels_last(v.type.rank)
     d = opdef(root_of(node))

@@ -14,9 +14,9 @@ import numpy as np
 
 from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.kernels import packing, tiles
+from monobloc.kernels import integer, packing, tiles
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import ELEMENTS, Contraction, is_contraction, parts
+from monobloc.passes.contraction import ELEMENTS, Contraction, is_contraction, outer_values, parts
 from monobloc.passes.conv_family import family
 from monobloc.targets import Target
 
@@ -31,7 +31,7 @@ class Select:
             if not is_contraction(node) or "kernel" in node.attrs:
                 continue
             c = parts(node)
-            pick = select_matmul if c.root.op == "MatMul" else select_conv
+            pick = select_integer if c.is_integer else select_matmul if c.is_matrix else select_conv
             pick(g, c, ctx, packed)
             ctx.reason(node, self.name, f"kernel {node.attrs['kernel']} with {dict(node.attrs['tiles'])}")
             changed = True
@@ -143,6 +143,49 @@ def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str,
     return tiles.conv_nchw_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
                                 strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
                                 types=element_types(c)[::2], caches=caches(t), **strides)
+
+
+# -- bytes --------------------------------------------------------------------------------------------
+def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[str, str], Value]) -> None:
+    t, desc = ctx.target, iconv_descriptor(c, ctx.target)
+    set_kernel(c.node, "iconv", {k: desc[k] for k in ("nv", "form")}, tiles.ceil_div(integer.iconv_scratch(desc), 4))
+    c.node.attrs["packed"] = True
+    form, nv, groups = desc["form"], desc["nv"], desc["groups"]
+    dilated = desc["dw"] != 1
+
+    def four(w: np.ndarray) -> np.ndarray:
+        return w.reshape(w.shape[-2:]).T[:, :, None, None] if c.is_matrix else _four(w)
+
+    pack(g, c, f"iconv.{form}.{groups}.{dilated}.{nv}.{t.f32_lanes}.{desc['zw']}.{c.is_matrix}", packed,
+         lambda w: integer.pack_iconv_w(four(w), groups, dilated, form, nv, t.f32_lanes, desc["zw"]))
+
+
+def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
+    """`mb_iconv` of a group."""
+    x, w = c.root.inputs[0], c.root.inputs[1]
+    assert x is not None and w is not None
+    if c.is_matrix:
+        m, k, n = c.out.type.size // c.out.shape[-1], x.shape[-1], w.shape[-1]
+        geo: dict[str, Any] = {"x": (1, m, 1, k), "out": (m, 1), "oc": n, "kernel": (1, 1), "groups": 1,
+                               "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0)}
+    else:
+        geo = conv_geometry(c)
+    zx, zw = zero_point(c), [*c.root.inputs, None, None][3]
+    zero = 0 if zw is None or zw.const is None else int(zw.const.array.reshape(()))
+    return integer.iconv_desc(
+        geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
+        form=integer.form_of(t.byte_dot, zero), groups=geo["groups"], strides=geo["strides"],
+        dilations=geo["dilations"], pads=geo["pads"], y_size=c.out.dtype.size, x_signed=x.dtype.is_signed,
+        zx=None if isinstance(zx, Value) else zx, zw=zero, caches=caches(t), **strides)
+
+
+def zero_point(c: Contraction) -> int | Value:
+    """Of x: a number, or the value outside of the group that has it when it runs."""
+    v = [*c.root.inputs, None, None][2]
+    v = None if v is None else outer_values(c).get(v, v)
+    if v is None:
+        return 0
+    return int(v.const.array.reshape(())) if v.const is not None else v
 
 
 # -- both ---------------------------------------------------------------------------------------------

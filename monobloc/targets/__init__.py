@@ -44,6 +44,7 @@ class Target:
     endian: str = "little"
     f32_lanes: int = 4
     vector_registers: int = 16
+    byte_dot: bool = False  # one instruction adds up four products of bytes in every lane
     l1_bytes: int = 32 << 10
     l2_bytes: int = 256 << 10
     page_size: int = 4096
@@ -73,7 +74,7 @@ class Target:
 
     def baseline(self) -> Target:
         """What code may use that runs before the CPU check has passed."""
-        return replace(self, cpu=self.baseline_cpu, features=(), implied=(), f32_lanes=4)
+        return replace(self, cpu=self.baseline_cpu, features=(), implied=(), f32_lanes=4, byte_dot=False)
 
     @property
     def vector_defines(self) -> tuple[tuple[str, str], ...]:

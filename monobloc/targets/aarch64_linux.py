@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from monobloc.targets import Target
@@ -60,4 +61,4 @@ def host_has(features: tuple[str, ...], flags: frozenset[str]) -> bool:
 
 
 def refine(t: Target) -> Target:
-    return t
+    return replace(t, byte_dot=t.has("dotprod"))

@@ -99,6 +99,8 @@ def refine(t: Target) -> Target:
     """Facts that follow from single features."""
     if t.has("avx") and t.f32_lanes < 8 and t.has("avx2"):
         t = replace(t, f32_lanes=8)
+    vnni = {16: t.has("avx512vnni"), 8: t.has("avxvnni") or t.has("avx512vnni")}
+    t = replace(t, byte_dot=vnni.get(t.f32_lanes, False))
     if t.has("avx512fp16"):
         t = replace(t, **_LARGE_CACHES)
     return t

@@ -1,0 +1,122 @@
+"""Descriptors and packed weights of the integer kernel, `mb/iconv.h`.
+
+One kernel computes matrix products and convolutions of bytes. Weights are signed bytes with one zero
+point. Where the machine multiplies bytes in quads, the weights must be free of a zero point, and the
+sums of their columns stand before them; else bytes are widened to pairs of int16 on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monobloc.kernels.packing import column_order
+from monobloc.kernels.tiles import Caches, ceil_div, conv_cols, conv_rows, conv_tiles, packed_columns
+
+QUADS, PAIRS = 4, 2
+DEFAULT_CACHES = Caches()
+
+
+def form_of(byte_dot: bool, weight_zero: int) -> int:
+    """How many products one step of a sum takes."""
+    return QUADS if byte_dot and weight_zero == 0 else PAIRS
+
+
+def iconv_desc(
+    x: tuple[int, int, int, int],
+    oc: int,
+    out: tuple[int, int],
+    kernel: tuple[int, int],
+    vl: int,
+    nvreg: int,
+    *,
+    form: int,
+    groups: int = 1,
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    x_strides: tuple[int, int, int, int] | None = None,
+    y_strides: tuple[int, int, int] | None = None,
+    y_size: int = 4,
+    x_signed: bool = False,
+    zx: int | None = 0,
+    zw: int = 0,
+    caches: Caches = DEFAULT_CACHES,
+) -> dict[str, int]:
+    """A whole `mb_iconv`: arguments as in `tiles.conv_desc`; `zx` None: it is given at run time."""
+    n, h, w, c = x
+    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
+    ic, og = c // groups, oc // groups
+    xs = x_strides if x_strides is not None else (h * w * c, w * c, c, 1)
+    ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
+    desc = {
+        "batch": n, "groups": groups, "h": h, "w": w, "ic": ic, "oh": oh, "ow": ow, "oc": og,
+        "kh": kh, "kw": kw, "sh": sh, "sw": sw, "dh": dh, "dw": dw, "pt": pads[0], "pl": pads[1],
+        "x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2], "x_ch": xs[3], "x_group": ic * xs[3],
+        "y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2], "y_group": og, "y_size": y_size,
+        "form": form, "x_signed": int(x_signed), "zx": zx or 0, "zx_given": int(zx is None), "zw": zw,
+    }  # fmt: skip
+    runs, steps = run_steps(ic, kh, kw, dw, form)
+    desc |= conv_tiles(oh, ow, og, runs * steps, vl, nvreg)
+    panel_bytes = runs * steps * form
+    desc["w_panel"] = panel_bytes * desc["nv"] * vl
+    columns = packed_columns(og, desc["nv"], vl)
+    desc["w_group"] = columns * (panel_bytes + (4 if form == QUADS else 0))
+    desc["bh"] = _block(desc, panel_bytes * columns, caches)
+    weights, image = panel_bytes * columns, h * w * c
+    desc["split"] = int(groups == 1 and ceil_div(og, desc["nv"] * vl) >= 4 and weights > image)
+    return desc
+
+
+def run_steps(ic: int, kh: int, kw: int, dw: int, form: int) -> tuple[int, int]:
+    """Runs of contiguous x under one output, and steps of each."""
+    flat = dw == 1
+    return (kh if flat else kh * kw), ceil_div(ic * kw if flat else ic, form)
+
+
+def iconv_scratch(desc: Mapping[str, int]) -> int:
+    """Bytes of scratch of one thread: `mb_iconv_scratch` of the header."""
+    unit = max(desc["r1"], desc["r2"]) if desc["narrow"] else 1
+    rows = conv_rows(min(desc["bh"] * unit, desc["oh"]), desc["kh"], desc["sh"], desc["dh"])
+    return ceil_div(rows * _row_bytes(desc) + 4, 64) * 64
+
+
+def _row_bytes(desc: Mapping[str, int]) -> int:
+    size = 1 if desc["form"] == QUADS else 2
+    return conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"] * size
+
+
+def _block(desc: Mapping[str, int], weight_bytes: int, caches: Caches) -> int:
+    """Units of a block: few where weights rest in the nearest cache, else as many as L2 holds."""
+    units = desc["n1"] + desc["n2"] if desc["narrow"] else desc["oh"]
+    room = caches.l1 // 2 if weight_bytes <= caches.l1 // 2 else caches.l2 // 4
+    unit = desc["r1"] if desc["narrow"] else 1
+    bh = 1
+    while bh < units and conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * _row_bytes(desc) <= room:
+        bh += 1
+    return bh
+
+
+def pack_iconv_w(
+    w: NDArray[np.int8], groups: int, dilated: bool, form: int, nv: int, vl: int, zero: int = 0
+) -> NDArray[np.int8]:
+    """[OC][IC/g][KH][KW] -> per group: sums of columns (quads), panels [run][step][column][form]."""
+    oc, ic, kh, kw = w.shape
+    og = oc // groups
+    runs, steps = run_steps(ic, kh, kw, 2 if dilated else 1, form)
+    taps = w.reshape(groups, og, ic, kh, kw).transpose(0, 3, 4, 2, 1).reshape(groups, runs, -1, og)
+    padding = steps * form - taps.shape[2]
+    padded = np.pad(taps, ((0, 0), (0, 0), (0, padding), (0, 0)), constant_values=np.int8(zero))
+    order = column_order(og, vl)
+    columns = np.where(order >= 0, padded[..., order], np.int8(zero))
+    parts = []
+    if form == QUADS:
+        sums = np.where(order >= 0, taps.astype(np.int32).sum((1, 2))[:, order], 0).astype("<i4")
+        parts.append(np.ascontiguousarray(sums).view(np.int8).reshape(groups, -1))
+    nr = nv * vl
+    for at in range(0, columns.shape[-1], nr):
+        panel = columns[..., at : at + nr].reshape(groups, runs, steps, form, -1)
+        parts.append(panel.swapaxes(-1, -2).reshape(groups, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.int8).reshape(-1)

@@ -1,0 +1,283 @@
+"""Quantized products become integer products.
+
+    conv(dq(x), dq(w), dq(b))     = (convInteger(x, w) + b) * (scale of x * scale of w)
+    QLinearConv(x, w, b)          = quantize((convInteger(x, w) + b) * (scales of x and w / scale of y))
+    quantize(relu(t * c), s)      = quantize(relu(t * (c / s)), 1)
+    move(dq(x, s))                = dq(move(x), s)
+
+and the same for matrix products. What stands behind an integer product is elementwise: it fuses as the
+kernel's epilogue. In images, constant weights become signed bytes; `packable` marks products that the
+integer kernel computes. In objects weights stay as they are, and the products are loops.
+
+All sums are exact. In `strict` only what is exact to the bit is rewritten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.types import DType
+from monobloc.ops.build import Builder
+from monobloc.passes import PassContext
+from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE, is_depthwise
+from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
+
+F32, I32 = DType.F32, DType.I32
+MAX_TERMS = (1 << 31) // (255 * 128) - 1  # products of bytes that an int32 holds for sure
+MOVES = ("Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "MaxPool")
+
+
+class Integer:
+    name = "integer"
+
+    def run(self, g: Graph, ctx: PassContext) -> bool:
+        rules = EXACT if ctx.numerics == "strict" else {k: [*EXACT.get(k, ()), *CLOSE.get(k, ())] for k in
+                                                         dict.fromkeys([*EXACT, *CLOSE])}
+        changed = apply_rules(g, rules, ctx, self.name)
+        if ctx.stage == "image":
+            for node in list(g.nodes):
+                if node.op in INTEGER_OPS:
+                    changed |= _prepare(g, node, ctx)
+        return changed
+
+
+# -- what is read -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Quantized:
+    """A tensor of bytes and what they stand for."""
+
+    value: Value
+    scale: np.ndarray
+    zero: Value | None
+    axis: int  # of scales and zero points, where there are several
+
+
+def dequantized(v: Value | None, kinds: Sequence[DType] = BYTES) -> Quantized | None:
+    """The bytes behind a DequantizeLinear of constant scale."""
+    d = made_by(v, "DequantizeLinear")
+    if d is None or d.attrs["block_size"] or d.attrs["to"] is not F32:
+        return None
+    x, scale, zero = [*d.inputs, None][:3]
+    if x is None or x.dtype not in kinds or scale is None or scale.const is None or scale.dtype is not F32:
+        return None
+    if zero is not None and zero.const is None:
+        return None
+    return Quantized(x, scale.const.array, zero, d.attrs["axis"])
+
+
+def _per_tensor_or(q: Quantized, axis: int) -> bool:
+    return q.scale.ndim == 0 or q.axis == axis
+
+
+# -- rules --------------------------------------------------------------------------------------------
+def conv_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
+    """conv(dq(x), dq(w), bias) = scales * (convInteger(x, w) + bias)"""
+    x, w = dequantized(n.inputs[0]), dequantized(n.inputs[1])
+    if x is None or w is None or w.value.const is None or x.scale.ndim or not _per_tensor_or(w, 0):
+        return None
+    if math.prod(w.value.shape[1:]) > MAX_TERMS or is_depthwise(n):
+        return None  # depthwise convolutions have kernels in float
+    acc = b.one("ConvInteger", x.value, w.value, x.zero, w.zero, **n.attrs)
+    shape = [-1] + [1] * (acc.type.rank - 2)
+    return _scaled(b, acc, x.scale * w.scale, shape, [*n.inputs, None][2])
+
+
+def matmul_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
+    """matmul(dq(x), dq(w)) = scales * matmulInteger(x, w)"""
+    x, w = dequantized(n.inputs[0]), dequantized(n.inputs[1])
+    if x is None or w is None or w.value.const is None or x.scale.ndim or w.value.type.rank != 2:
+        return None
+    a = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0} | n.attrs
+    if a["transA"] or a["alpha"] != 1 or a["beta"] != 1 or not _per_tensor_or(w, 0 if a["transB"] else 1):
+        return None
+    weights = b.one("Transpose", w.value, perm=[1, 0]) if a["transB"] else w.value
+    if weights.shape[0] > MAX_TERMS or x.value.type.rank < 2:
+        return None
+    acc = b.one("MatMulInteger", x.value, weights, x.zero, w.zero)
+    return _scaled(b, acc, x.scale * w.scale, [-1], [*n.inputs, None][2] if n.op == "Gemm" else None)
+
+
+def _scaled(b: Builder, acc: Value, scale: np.ndarray, shape: list[int], bias: Value | None) -> list[Value]:
+    """(acc + bias) * scale, where the bias is int32 of the same scale; else acc * scale + bias."""
+    q = dequantized(bias, (I32,))
+    fits = q is not None and _no_zero(q.zero) and bool(np.all(np.isclose(q.scale, scale, rtol=1e-5, atol=0)))
+    if q is not None and fits:
+        acc = b.one("Add", acc, _along(b, q.value, shape))
+    y = b.one("Mul", b.one("Cast", acc, to=F32), b.const(np.asarray(scale, np.float32).reshape(_shape(scale, shape))))
+    if bias is not None and not fits:
+        y = b.one("Add", y, _along(b, bias, shape))
+    return [y]
+
+
+def _along(b: Builder, v: Value, shape: list[int]) -> Value:
+    """A vector along the channels; other shapes broadcast as they are."""
+    if v.type.rank != 1 or len(shape) == 1:
+        return v
+    return b.one("Reshape", v, shape=[v.type.size, *shape[1:]])
+
+
+def _shape(scale: np.ndarray, shape: list[int]) -> list[int]:
+    return shape if scale.size > 1 else []
+
+
+def _no_zero(v: Value | None) -> bool:
+    return v is None or (v.const is not None and not v.const.array.any())
+
+
+def qlinear_conv(n: Node, b: Builder) -> Sequence[Value] | None:
+    """QLinearConv(x, w, bias) = quantize(scales * (convInteger(x, w) + bias))"""
+    x, sx, zx, w, sw, zw, sy, zy, bias = [*n.inputs, None][:9]
+    factor = _factor(sx, sw, sy)
+    if factor is None or x is None or w is None:
+        return None
+    acc = b.one("ConvInteger", x, w, zx, zw, **n.attrs)
+    shape = [-1] + [1] * (acc.type.rank - 2)
+    acc = acc if bias is None else b.one("Add", acc, _along(b, bias, shape))
+    return _requantized(b, acc, factor.reshape(_shape(factor, shape)), zy)
+
+
+def qlinear_matmul(n: Node, b: Builder) -> Sequence[Value] | None:
+    """QLinearMatMul(x, w) = quantize(scales * matmulInteger(x, w))"""
+    x, sx, zx, w, sw, zw, sy, zy = n.inputs
+    factor = _factor(sx, sw, sy)
+    if factor is None or x is None or w is None or (sw is not None and sw.type.rank > 1 and sw.type.size > 1):
+        return None
+    acc = b.one("MatMulInteger", x, w, zx, zw)
+    return _requantized(b, acc, factor.reshape(_shape(factor, [-1])), zy)
+
+
+def _factor(sx: Value | None, sw: Value | None, sy: Value | None) -> np.ndarray | None:
+    """scale of x * scale of w / scale of y, where all are constant, and those of x and y one number."""
+    scales = [None if s is None or s.const is None else s.const.array.astype(np.float32).reshape(-1)
+              for s in (sx, sw, sy)]
+    x, w, y = scales
+    if x is None or w is None or y is None or x.size > 1 or y.size > 1:
+        return None
+    return np.asarray(x * w / y)
+
+
+def _requantized(b: Builder, acc: Value, factor: np.ndarray, zero: Value | None) -> list[Value] | None:
+    if zero is None or zero.type.size != 1:
+        return None
+    y = b.one("Mul", b.one("Cast", acc, to=F32), b.const(factor.astype(np.float32)))
+    point = zero if zero.type.rank == 0 else b.one("Reshape", zero, shape=[])
+    attrs = {"axis": 0, "block_size": 0, "to": zero.dtype}
+    return b.emit("QuantizeLinear", [y, b.const(1, F32), point], attrs)
+
+
+def merge_scales(n: Node, b: Builder) -> Sequence[Value] | None:
+    """quantize(relu(t * c), s) = quantize(relu(t * (c / s)), 1)"""
+    v, s = n.inputs[:2]
+    if s is None or s.const is None or s.type.rank or s.dtype is not F32 or not s.const.array > 0:
+        return None
+    relu = made_by(v, "Relu")
+    m = made_by(relu.inputs[0] if relu is not None else v, "Mul")
+    if m is None or v is None or float(s.const.array) == 1 or not only_use(b.graph, v):
+        return None
+    t, c = m.inputs
+    cast = made_by(t, "Cast")
+    if cast is None or cast.inputs[0].dtype is not I32 or c is None or c.const is None:  # type: ignore[union-attr]
+        return None
+    if not only_use(b.graph, m.outputs[0]):
+        return None
+    y = b.one("Mul", t, b.const(np.asarray(c.const.array / s.const.array, np.float32)))
+    y = b.one("Relu", y) if relu is not None else y
+    return b.emit("QuantizeLinear", [y, b.const(1, F32), *n.inputs[2:]], n.attrs)
+
+
+def move_bytes(n: Node, b: Builder) -> Sequence[Value] | None:
+    """move(dq(x, s, z)) = dq(move(x), s, z)"""
+    x = dequantized(n.inputs[0])
+    if x is None or x.scale.ndim or not x.scale > 0 or len(n.outputs) > 1 or len(n.used) > 1:
+        return None
+    d = n.inputs[0].producer  # type: ignore[union-attr]
+    if d is None or not only_use(b.graph, d.outputs[0]):
+        return None
+    y = b.one(n.op, x.value, **n.attrs)
+    return b.emit("DequantizeLinear", [y, *d.inputs[1:]], d.attrs)
+
+
+EXACT: dict[str, Sequence[Rule]] = {
+    "QLinearConv": [qlinear_conv],
+    "QLinearMatMul": [qlinear_matmul],
+    **dict.fromkeys(MOVES, [move_bytes]),
+}
+CLOSE: dict[str, Sequence[Rule]] = {
+    "Conv": [conv_of_dequantized],
+    "MatMul": [matmul_of_dequantized],
+    "Gemm": [matmul_of_dequantized],
+    "QuantizeLinear": [merge_scales],
+}
+
+
+# -- weights ------------------------------------------------------------------------------------------
+def _prepare(g: Graph, node: Node, ctx: PassContext) -> bool:
+    """Weights as signed bytes, their zero point gone where they stay bytes without it."""
+    why = _obstacle(node)
+    found = None if why else signed_weights(node)
+    if found is None:
+        ctx.reason(node, Integer.name, f"loops: {why or 'the zero points of the weights do not fit'}")
+        return False
+    data, zero = found
+    w = node.inputs[1]
+    assert w is not None and w.const is not None
+    b = Builder(g, before=node, locs=node.locs, name=node.name)
+    if w.dtype is not DType.I8 or data is not w.const.array:
+        g.set_input(node, 1, b.const(data, name=f"{w.name}.signed"))
+    point = b.const(np.asarray(zero, np.int8)) if zero else None
+    inputs = [*node.inputs, None, None][:4]
+    if inputs[3] is not point:
+        g.release([node])
+        new = b.emit(node.op, [node.inputs[0], node.inputs[1], inputs[2], point], node.attrs | {PACKABLE: True})
+        g.replace(node.outputs[0], new[0])
+        g.remove_all({node})
+    else:
+        node.attrs[PACKABLE] = True
+    return True
+
+
+def _obstacle(node: Node) -> str:
+    x, w, zx, zw = [*node.inputs, None, None][:4]
+    assert x is not None and w is not None
+    if w.const is None:
+        return "both operands are computed"
+    if x.dtype not in BYTES or w.dtype not in BYTES or not x.type.size or not w.type.size:
+        return "operands are no bytes"
+    if zx is not None and zx.type.size != 1:
+        return "x has a zero point for every row"
+    if zw is not None and zw.const is None:
+        return "the zero point of the weights is computed"
+    if node.op == "MatMulInteger":
+        return "" if all(d == 1 for d in w.shape[:-2]) else "there is a matrix of weights for every batch"
+    if x.type.rank not in (3, 4):
+        return f"a convolution over {x.type.rank - 2} axes"
+    return "depthwise" if is_depthwise(node) else ""
+
+
+def signed_weights(node: Node) -> tuple[np.ndarray, int] | None:
+    """(weights, zero point) as int8; None where zero points of channels differ and do not fit."""
+    w, zw = [*node.inputs, None, None][1:4:2]
+    assert w is not None and w.const is not None
+    data = w.const.array
+    if zw is None or zw.const is None or not zw.const.array.any():
+        zero: np.ndarray = np.zeros((), np.int16)
+    else:
+        zero = zw.const.array.astype(np.int16).reshape(-1)
+        zero = zero.reshape(()) if zero.size == 1 else zero
+    if data.dtype == np.int8 and not zero.any():
+        return data, 0
+    lined = zero.reshape([-1] + [1] * (data.ndim - 1)) if zero.ndim and node.op == "ConvInteger" else zero
+    plain = data.astype(np.int16) - lined
+    if plain.min() >= -128 and plain.max() <= 127:
+        return plain.astype(np.int8), 0
+    if zero.ndim:
+        return None
+    shift = 128 if data.dtype == np.uint8 else 0
+    return (data.astype(np.int16) - shift).astype(np.int8), int(zero) - shift
+
+

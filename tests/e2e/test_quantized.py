@@ -1,0 +1,186 @@
+"""Quantized models: integer kernels give what onnxruntime gives without its own fusions, weights stay bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import monobloc
+from monobloc.driver import import_model
+from monobloc.options import Options
+from monobloc.passes import PassContext, run_passes
+from monobloc.passes.contraction import is_contraction, parts
+from monobloc.targets import resolve
+
+SEED = 5
+U8, I8, F32, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.FLOAT, TensorProto.INT32
+
+
+class Net:
+    """A small model under construction."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(SEED)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, np.ndarray] = {}
+
+    def const(self, a: Any, dtype: Any = np.float32) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights[name] = np.asarray(a, dtype)
+        return name
+
+    def op(self, kind: str, *ins: str, **attrs: Any) -> str:
+        name = f"{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(ins), [name], name, **attrs))
+        return name
+
+    def quantize(self, x: str, scale: float, zero: int, kind: Any) -> str:
+        """x through bytes and back"""
+        s, z = self.const(scale), self.const(zero, kind)
+        return self.op("DequantizeLinear", self.op("QuantizeLinear", x, s, z), s, z)
+
+    def weight(self, shape: tuple[int, ...], kind: Any, axis: int | None) -> tuple[str, Any]:
+        info = np.iinfo(kind)
+        w = self.const(self.rng.integers(info.min, info.max + 1, shape), kind)
+        n = 1 if axis is None else shape[axis]
+        scale = self.rng.uniform(0.002, 0.01, n).astype(np.float32)
+        zero = np.zeros(n, kind) if kind is np.int8 else np.full(n, 120, kind)
+        s, z = (self.const(v if axis is not None else v[0], v.dtype) for v in (scale, zero))
+        return self.op("DequantizeLinear", w, s, z, axis=axis or 0), scale
+
+    def model(self, inputs: dict[str, tuple[int, list[int]]], out: str, kind: int) -> bytes:
+        ins = [helper.make_tensor_value_info(n, k, s) for n, (k, s) in inputs.items()]
+        y = helper.make_tensor_value_info(out, kind, None)
+        graph = helper.make_graph(self.nodes, "g", ins, [y], [numpy_helper.from_array(w, n) for n, w in
+                                                              self.weights.items()])
+        m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        return onnx.shape_inference.infer_shapes(m).SerializeToString()
+
+
+def qdq_conv(signed: bool) -> bytes:
+    """conv, bias, relu, residual, conv in groups: what a quantizer writes"""
+    n, kind = Net(), np.int8 if signed else np.uint8
+    x = n.quantize("x", 0.03, 3 if signed else 130, kind)
+    w, sw = n.weight((20, 6, 3, 3), np.int8, 0)
+    bias = n.const(n.rng.integers(-900, 900, 20), np.int32)
+    s = n.const(np.float32(0.03) * sw)
+    y = n.op("Conv", x, w, n.op("DequantizeLinear", bias, s, axis=0), pads=[1, 1, 1, 1])
+    y = n.quantize(n.op("Relu", y), 0.02, -128 if signed else 0, kind)
+    w2, _ = n.weight((20, 10, 1, 1), np.int8, 0)
+    z = n.op("Conv", y, w2, n.const(n.rng.standard_normal(20)), group=2)
+    z = n.quantize(n.op("Add", n.quantize(z, 0.04, 1, kind), y), 0.05, 2, kind)
+    w3, _ = n.weight((3, 20, 3, 3), np.int8, None)
+    return n.model({"x": (F32, [1, 6, 9, 11])}, n.op("Conv", z, w3, strides=[2, 2], dilations=[1, 2]), F32)
+
+
+def qdq_dense() -> bytes:
+    n = Net()
+    x = n.quantize("x", 0.03, 120, np.uint8)
+    w, _ = n.weight((37, 40), np.int8, 1)
+    y = n.quantize(n.op("Relu", n.op("MatMul", x, w)), 0.06, 0, np.uint8)
+    w2, _ = n.weight((10, 40), np.int8, 0)
+    y = n.op("Reshape", y, n.const([6, 40], np.int64))
+    return n.model({"x": (F32, [2, 3, 37])}, n.op("Gemm", y, w2, n.const(n.rng.standard_normal(10)), transB=1), F32)
+
+
+def qoperator(kind: Any) -> bytes:
+    n = Net()
+    info = np.iinfo(kind)
+    x, zx = ("x", n.const(7, kind))
+    w = n.const(n.rng.integers(info.min, info.max + 1, (18, 5, 3, 3)), kind)
+    zw = n.const(0 if kind is np.int8 else 117, kind)
+    bias = n.const(n.rng.integers(-900, 900, 18), np.int32)
+    y = n.op("QLinearConv", x, n.const(0.02), zx, w, n.const(0.01), zw, n.const(0.5), n.const(9, kind), bias,
+             pads=[1, 0, 1, 2], strides=[1, 2])
+    y = n.op("Reshape", y, n.const([18, -1], np.int64))
+    m = n.const(n.rng.integers(info.min, info.max + 1, (7 * 5, 12)), kind)
+    y = n.op("QLinearMatMul", y, n.const(0.5), n.const(9, kind), m, n.const(0.02), zw, n.const(4.0), n.const(1, kind))
+    return n.model({"x": (U8 if kind is np.uint8 else I8, [1, 5, 7, 10])}, y, U8 if kind is np.uint8 else I8)
+
+
+def dynamic(kind: Any) -> bytes:
+    """DynamicQuantizeLinear, MatMulInteger, scales: what dynamic quantization writes"""
+    n = Net()
+    info = np.iinfo(kind)
+    n.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "dynamic"))
+    w = n.const(n.rng.integers(info.min, info.max + 1, (50, 33)), kind)
+    zw = n.const(0 if kind is np.int8 else 131, kind)
+    y = n.op("Cast", n.op("MatMulInteger", "q", w, "z", zw), to=F32)
+    y = n.op("Mul", y, n.op("Mul", "s", n.const(0.01)))
+    y = n.op("Relu", n.op("Add", y, n.const(n.rng.standard_normal(33))))
+    return n.model({"x": (F32, [4, 50])}, y, F32)
+
+
+MODELS: dict[str, tuple[Callable[[], bytes], float]] = {
+    "qdq_conv_u8": (lambda: qdq_conv(False), 1), "qdq_conv_s8": (lambda: qdq_conv(True), 1),
+    "qdq_dense": (qdq_dense, 1), "qoperator_u8": (lambda: qoperator(np.uint8), 0),
+    "qoperator_s8": (lambda: qoperator(np.int8), 0), "dynamic_s8": (lambda: dynamic(np.int8), 1e-5),
+    "dynamic_u8": (lambda: dynamic(np.uint8), 1e-5),
+}  # fmt: skip
+
+
+def expected(model: bytes, x: np.ndarray) -> np.ndarray:
+    """Without onnxruntime's fusions: what the graph says."""
+    o = onnxruntime.SessionOptions()
+    o.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return np.asarray(onnxruntime.InferenceSession(model, o, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0])
+
+
+def input_of(model: bytes) -> np.ndarray:
+    t = onnx.load_from_string(model).graph.input[0].type.tensor_type
+    shape, kind = [d.dim_value for d in t.shape.dim], helper.tensor_dtype_to_np_dtype(t.elem_type)
+    rng = np.random.default_rng(SEED + 1)
+    if kind.kind == "f":
+        return rng.standard_normal(shape).astype(np.float32) * 2
+    return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+
+
+@pytest.mark.parametrize("cpu", [None, "x86-64-v3"])
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_onnxruntime(name: str, cpu: str | None, cache: Path) -> None:
+    make, steps = MODELS[name]
+    if cpu and resolve().arch != "x86_64":
+        pytest.skip(f"{cpu} does not run here")
+    model = make()
+    x = input_of(model)
+    got = monobloc.compile(model, lto="none", cpu=cpu, cache=cache)(x)
+    want = expected(model, x)
+    assert got.dtype == want.dtype
+    if steps == 0:
+        assert np.array_equal(got, want)
+        return
+    error = np.abs(got.astype(np.float64) - want).max() / np.abs(want).max()
+    # a value that lies between two integers may become either: one step of bytes
+    assert error <= (0.02 if steps == 1 else steps), error
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_product_is_an_integer_kernel_and_its_weights_are_bytes(name: str) -> None:
+    g = import_model(MODELS[name][0](), Options()).graph
+    ctx = PassContext(resolve())
+    run_passes(g, ctx)
+    products = [parts(n) for n in g.nodes if is_contraction(n)]
+    assert products and all(c.is_integer and c.w.dtype.size == 1 for c in products), [c.root.op for c in products]
+    assert not any(n.op in ("Conv", "MatMul") for n in g.nodes)
+
+
+@pytest.mark.parametrize("name", ["qoperator_u8", "qoperator_s8"])
+def test_strict_is_exact(name: str, cache: Path) -> None:
+    model = MODELS[name][0]()
+    x = input_of(model)
+    assert np.array_equal(monobloc.compile(model, numerics="strict", lto="none", cache=cache)(x), expected(model, x))
+
+
+@pytest.mark.parametrize("name", ["qdq_conv_s8", "dynamic_u8"])
+def test_threads_change_nothing(name: str, cache: Path) -> None:
+    model = MODELS[name][0]()
+    x = input_of(model)
+    one, two = (monobloc.compile(model, lto="none", threads=t, cache=cache)(x) for t in (1, 2))
+    assert one.tobytes() == two.tobytes()
