@@ -10,6 +10,12 @@ import numpy as np
 
 from monobloc.frontend.tflite.schema import OPERATORS, TYPES
 
+# Other readers believe an operator's options only under their table's number.
+OPTIONS = {
+    "ADD": 11, "SUB": 28, "MUL": 21, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "SOFTMAX": 9, "LEAKY_RELU": 75,
+    "PAD": 22, "MEAN": 27, "REDUCE_MAX": 27, "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 8,
+    "TRANSPOSE_CONV": 49, "RESIZE_NEAREST_NEIGHBOR": 74, "SPACE_TO_BATCH_ND": 25,
+}  # fmt: skip
 TYPE_NUMBERS = {d.numpy: number for number, d in TYPES.items()}
 
 
@@ -66,7 +72,7 @@ class Writer:
         count = len(data) if isinstance(v, str) else len(v)
         self.out += bytes((4 - len(self.out)) % 8)  # eight-byte elements are aligned
         at = len(self.out)
-        self.out += struct.pack("<I", count) + data
+        self.out += struct.pack("<I", count) + data + (b"\0" if isinstance(v, str) else b"")
         return at
 
 
@@ -104,7 +110,9 @@ class Net:
         if name not in self.codes:
             self.codes.append(name)
         ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
-        self.operators.append({0: Scalar("I", self.codes.index(name)), **ends, 4: options})
+        self.operators.append({0: Scalar("I", self.codes.index(name)), **ends,
+                               3: Scalar("B", OPTIONS[name]) if name in OPTIONS and options is not None else None,
+                               4: options if options or name in OPTIONS else None})
 
     def graph(self, ins: list[int], outs: list[int]) -> dict[int, Any]:
         ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}

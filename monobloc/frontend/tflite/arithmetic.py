@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from monobloc.frontend.tflite.node import TO_FIRST, Held, Result, TflNode
-from monobloc.frontend.tflite.scaling import NONE, RELU, RELU6, RELU_N1_TO_1, multiplier, table
+from monobloc.frontend.tflite.scaling import NONE, RELU, RELU6, RELU_N1_TO_1, hard_swish_table, multiplier, table
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.movement import transpose
@@ -218,9 +218,12 @@ def curve(op: str, f: Callable[[np.ndarray], np.ndarray]) -> Callable[[TflNode],
 
 def hard_swish(n: TflNode) -> Result:
     (x,), first = together(n, 1)
-    if n.quantized():
-        n.unsupported("HARD_SWISH of quantized integers")
-    return [held(n.b.one("HardSwish", x), first)]
+    if not n.quantized():
+        return [held(n.b.one("HardSwish", x), first)]
+    if x.dtype is DType.I16 or n.out_dtype() is not x.dtype:
+        n.unsupported(f"{n.op} of {x.dtype.value} to {n.out_dtype().value}")
+    values = hard_swish_table(*n.scale(n.tensor(0)), *n.scale(n.outs[0]), np.iinfo(x.dtype.numpy))
+    return [held(n.b.one("TflTable", x, n.b.const(values)), first)]
 
 
 def prelu(n: TflNode) -> Result:

@@ -109,7 +109,7 @@ def scaled(n: TflNode, total: Value, bias: Value | None, activation: int, shape:
     real = factors(n, scale)
     m, s = multipliers(real)
     if d is I64:
-        m = reduced(m)
+        m, s = (m, s - 16) if n.op == "FULLY_CONNECTED" else (reduced(m), s)
     per = [] if real.size == 1 else list(shape)
     values = [b.const(v.reshape(per), I32) for v in (m, s)]
     attrs = {"zero_in": 0, "left": 0, "zero": zero, "to": n.out_dtype(), "once": int(n.op == "FULLY_CONNECTED"),

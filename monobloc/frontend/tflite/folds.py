@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from monobloc.frontend.tflite.arithmetic import held, same_scales, together
+from monobloc.frontend.tflite.arithmetic import held, minus, same_scales, together
 from monobloc.frontend.tflite.convs import window_of
 from monobloc.frontend.tflite.movement import AXIS_FIRST
 from monobloc.frontend.tflite.node import Held, Result, TflNode
-from monobloc.frontend.tflite.scaling import NONE
+from monobloc.frontend.tflite.scaling import NONE, multiplier
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 
@@ -65,13 +65,27 @@ def log_softmax(n: TflNode) -> Result:
     return [n.b.one("LogSoftmax", n.x(0), axis=n.x(0).type.rank - 1)]
 
 
+def _integer_mean(n: TflNode, x: Value, attrs: dict[str, object]) -> Value:
+    """MEAN and SUM: the exact sum, scaled; the count divides the multiplier."""
+    if (n.op, x.dtype) not in (("MEAN", I8), ("MEAN", U8), ("SUM", U8)):
+        n.unsupported(f"{n.op} of quantized {x.dtype.value}")
+    (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
+    total = n.b.emit("ReduceSum", [minus(n, x, z0)], attrs)[0]
+    m, shift = multiplier(float(np.float64(s0) / np.float64(s)))
+    if n.op == "MEAN":
+        count = x.type.size // max(total.type.size, 1)
+        more = min(count.bit_length() - 1, 32, 31 + shift)
+        m, shift = (m << more) // count, shift - more
+    scales = [n.b.const(k, DType.I32) for k in (m, shift)]
+    given = {"zero_in": 0, "left": 0, "zero": z, "once": 0, "to": n.out_dtype(), **n.clamp(NONE)}
+    return n.b.emit("TflRescale", [total, *scales], given)[0]
+
+
 def reduction(op: str, ordered: bool = False) -> Callable[[TflNode], Result]:
     """`ordered`: integers are compared as they are"""
 
     def read(n: TflNode) -> Result:
-        if n.quantized():
-            if not ordered:
-                n.unsupported(f"{n.op} of quantized {n.tensor(0).type_text}")
+        if n.quantized() and ordered:
             same_scales(n, 1)
         (x,), first = together(n, 1)
         axes = sorted({n.axis(a, x.type.rank) for a in n.ints(1, "the axes")})
@@ -79,7 +93,8 @@ def reduction(op: str, ordered: bool = False) -> Callable[[TflNode], Result]:
         if first and not keep and 3 not in axes and not {1, 2} <= set(axes):
             x, first = n.x(0), False  # what is left would lie in another order
         at = sorted(AXIS_FIRST[a] for a in axes) if first else axes
-        y = n.b.emit(op, [x], {"axes": at, "keepdims": int(keep)})[0]
+        attrs = {"axes": at, "keepdims": int(keep)}
+        y = _integer_mean(n, x, attrs) if n.quantized() and not ordered else n.b.emit(op, [x], attrs)[0]
         return [held(y, first and keep)]
 
     return read

@@ -16,7 +16,7 @@ import numpy as np
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
 from monobloc.frontend.importer import Imported, as_declared, unknown_name
-from monobloc.frontend.tflite import arithmetic, convs, folds, movement, recurrent, variables
+from monobloc.frontend.tflite import arithmetic, convs, folds, movement, recurrent, resizing, variables
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
 from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, operators_of, read_model
 from monobloc.ir.graph import Graph, Value
@@ -25,7 +25,7 @@ from monobloc.ops.build import MAX_ELEMENTS, Builder
 
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **convs.READERS, **folds.READERS, **movement.READERS, **recurrent.READERS,
-    **variables.READERS,
+    **resizing.READERS, **variables.READERS,
 }  # fmt: skip
 
 

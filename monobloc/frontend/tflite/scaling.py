@@ -11,6 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from monobloc.ops.tfl_lstm import fit as fit16
+from monobloc.ops.tfl_lstm import high as high16
+from monobloc.ops.tfl_lstm import right
+
 Array = np.ndarray
 
 
@@ -67,4 +71,20 @@ def table(f: Callable[[Array], Array], scale: np.float32, zero: int, out_scale: 
     y = (f(real) * inverse).astype(np.float32)
     rounded = np.where(y >= 0, np.floor(y.astype(np.float64) + 0.5), np.ceil(y.astype(np.float64) - 0.5))
     out: Array = np.clip(np.trunc(rounded + out_zero), info.min, info.max).astype(info.dtype)
+    return out
+
+
+def hard_swish_table(scale: np.float32, zero: int, out_scale: np.float32, out_zero: int, info: np.iinfo) -> Array:
+    """x * relu6(x + 3) / 6 of 8 bits, in the fixed point of 16 bits that TFLite's kernel computes it in"""
+    fine = np.float32(scale * np.float32(1 / 128))
+    ways = [multiplier(float(np.float32(fine / over))) for over in (out_scale, np.float32(3 / 32768))]
+    (m, shift), (rm, rshift) = ((min((v + (1 << 15)) >> 16, (1 << 15) - 1), s) for v, s in ways)
+    x = (np.arange(info.min, info.max + 1, dtype=np.int64) - zero) * 128
+    y = high16(x, m)
+    r = fit16(x << (rshift - 1)) if rshift > 0 else x
+    r = high16(r, rm)
+    r = fit16(r << 1) if rshift > 0 else right(r, -rshift)
+    product = ((r + (1 << 15)) >> 1) * y
+    z = np.where(product >= 0, product >> 15, -(-product >> 15))
+    out: Array = np.clip(right(z, -shift) + out_zero, info.min, info.max).astype(info.dtype)
     return out

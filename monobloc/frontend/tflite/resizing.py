@@ -1,0 +1,116 @@
+"""RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR, blocks of a batch, and products of two matrices of the run.
+
+Sizes are known, so positions and weights are constants: a resize is two gathers per axis and a weighted sum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monobloc.frontend.tflite.arithmetic import same_scales
+from monobloc.frontend.tflite.node import Result, TflNode
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+from monobloc.ops.movement import pad, slice_of, transpose
+from monobloc.ops.shape import reshape
+
+
+def _sizes(n: TflNode) -> tuple[Value, list[int]]:
+    x, to = n.x(0), n.ints(1, "the size")
+    if x.type.rank != 4 or len(to) != 2 or min(to) < 1 or not x.type.size:
+        n.fail(f"resizes {x.type} to {to}")
+    return x, to
+
+
+def _places(size: int, out: int, corners: bool, centers: bool) -> np.ndarray:
+    """Where each element of the result lies in the input, in float32 as TFLite computes it"""
+    scale = np.float32(size - 1) / np.float32(out - 1) if corners and out > 1 else np.float32(size) / np.float32(out)
+    at = np.arange(out).astype(np.float32)
+    half = np.float32(0.5)
+    return (at + half) * scale - half if centers else at * scale
+
+
+def nearest(n: TflNode) -> Result:
+    x, to = _sizes(n)
+    corners, centers = n.options.flag(0), n.options.flag(1)
+    if n.quantized():
+        same_scales(n, 1)
+    for axis, out in zip((1, 2), to, strict=True):
+        at = _places(x.shape[axis], out, corners, centers) + np.float32(0.5 if centers else 0)
+        whole = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
+        x = _taken(n, x, axis, np.clip(whole.astype(np.int64), 0, x.shape[axis] - 1))
+    return [x]
+
+
+def bilinear(n: TflNode) -> Result:
+    x, to = _sizes(n)
+    if not x.dtype.is_float:
+        n.unsupported(f"{n.op} of {x.dtype.value}")
+    for axis, out in zip((1, 2), to, strict=True):
+        top = x.shape[axis] - 1
+        at = _places(x.shape[axis], out, n.options.flag(2), n.options.flag(3))
+        low = np.floor(at)
+        share = (at - low).astype(np.float32).reshape([-1 if k == axis else 1 for k in range(4)])
+        first, second = (np.clip(v.astype(np.int64), 0, top) for v in (low, low + 1))
+        parts = [n.b.one("Mul", _taken(n, x, axis, v), n.b.const(w, x.dtype))
+                 for v, w in ((first, 1 - share), (second, share))]
+        x = n.b.one("Add", *parts)
+    return [x]
+
+
+def _taken(n: TflNode, x: Value, axis: int, at: np.ndarray) -> Value:
+    same = at.size == x.shape[axis] and (at == np.arange(at.size)).all()
+    return x if same else n.b.one("Gather", x, n.b.ints([int(k) for k in at]), axis=axis)
+
+
+# -- blocks of a batch --------------------------------------------------------------------------------
+def space_to_batch(n: TflNode) -> Result:
+    x, block, pads = n.x(0), n.ints(1, "the blocks"), np.asarray(n.const(2, "the padding"))
+    rank, count = x.type.rank, len(block)
+    if pads.shape != (count, 2) or (pads < 0).any() or rank < count + 1 or min(block) < 1:
+        n.fail(f"makes blocks of {block} with the padding {pads.tolist()} of {x.type}")
+    fill = n.b.const(n.scale(n.tensor(0))[1], x.dtype) if n.quantized() else None
+    rest = [0] * (rank - count - 1)
+    x = pad(n.b, x, [0, *map(int, pads[:, 0]), *rest], [0, *map(int, pads[:, 1]), *rest], "constant", fill)
+    if any(x.shape[1 + k] % s for k, s in enumerate(block)):
+        n.fail(f"makes blocks of {block} of {x.type}")
+    halves = [d for k, s in enumerate(block) for d in (x.shape[1 + k] // s, s)]
+    split = [x.shape[0], *halves, *x.shape[1 + count :]]
+    spaces, steps = [1 + 2 * k for k in range(count)], [2 + 2 * k for k in range(count)]
+    y = transpose(n.b, reshape(n.b, x, split), [*steps, 0, *spaces, *range(1 + 2 * count, len(split))])
+    batch = x.shape[0] * int(np.prod(block))
+    return [reshape(n.b, y, [batch, *(x.shape[1 + k] // s for k, s in enumerate(block)), *x.shape[1 + count :]])]
+
+
+def batch_to_space(n: TflNode) -> Result:
+    x, block, crops = n.x(0), n.ints(1, "the blocks"), np.asarray(n.const(2, "the crops"))
+    rank, count = x.type.rank, len(block)
+    if crops.shape != (count, 2) or (crops < 0).any() or rank < count + 1 or x.shape[0] % int(np.prod(block)):
+        n.fail(f"joins blocks of {block} with the crops {crops.tolist()} of {x.type}")
+    batch = x.shape[0] // int(np.prod(block))
+    split = reshape(n.b, x, [*block, batch, *x.shape[1:]])
+    order = [count, *(a for k in range(count) for a in (count + 1 + k, k)), *range(2 * count + 1, rank + count)]
+    joined = [batch, *(x.shape[1 + k] * s for k, s in enumerate(block)), *x.shape[1 + count :]]
+    y = reshape(n.b, transpose(n.b, split, order), joined)
+    at = [(0, 1, d) for d in joined]
+    for k, (p, q) in enumerate(crops.tolist()):
+        if p + q > joined[1 + k]:
+            n.fail(f"crops {p} and {q} off {joined[1 + k]}")
+        at[1 + k] = (p, 1, joined[1 + k] - p - q)
+    return [slice_of(n.b, y, at)]
+
+
+# -- matrices -----------------------------------------------------------------------------------------
+def batch_matmul(n: TflNode) -> Result:
+    x, y = n.x(0), n.x(1)
+    if x.dtype is not DType.F32 or y.dtype is not DType.F32 or min(x.type.rank, y.type.rank) < 2:
+        n.unsupported(f"{n.op} of {x.type} and {y.type}")
+    turned = [transpose(n.b, v, [*range(v.type.rank - 2), v.type.rank - 1, v.type.rank - 2])
+              if n.options.flag(k) else v for k, v in enumerate((x, y))]
+    return [n.b.one("MatMul", *turned)]
+
+
+READERS = {
+    "RESIZE_NEAREST_NEIGHBOR": nearest, "RESIZE_BILINEAR": bilinear, "SPACE_TO_BATCH_ND": space_to_batch,
+    "BATCH_TO_SPACE_ND": batch_to_space, "BATCH_MATMUL": batch_matmul,
+}  # fmt: skip
