@@ -10,7 +10,7 @@ from __future__ import annotations
 from monobloc.ir.graph import Graph, Node
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
-from monobloc.ops.build import evaluate, folds
+from monobloc.ops.build import evaluate
 from monobloc.passes import PassContext
 from monobloc.passes.rewrite import sweep_dead
 
@@ -23,6 +23,7 @@ class Constants:
 
 
 WIDENING = ("Cast", "DequantizeLinear")
+FEW_BYTES = 1 << 10
 
 
 def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
@@ -45,5 +46,6 @@ def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
 
 
 def _widens(node: Node) -> bool:
-    to_float = node.outputs[0].dtype is DType.F32
-    return to_float and node.op in WIDENING and not folds(node.inputs, [v.type for v in node.outputs])
+    """Whether it makes more than a few floats of something smaller."""
+    grown, stored = (sum(v.type.bytes for v in values) for values in (node.outputs, node.used))
+    return node.op in WIDENING and node.outputs[0].dtype is DType.F32 and grown > max(stored, FEW_BYTES)
