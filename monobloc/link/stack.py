@@ -106,7 +106,14 @@ def _references(e: Elf) -> Iterable[tuple[int, int | str]]:
             if symbol.type == elf.STT_FUNC or not symbol.defined:
                 yield at, symbol.value if symbol.defined else symbol.name
             else:
-                yield at, symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0)
+                yield at, _within(symbol, symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0))
+
+
+def _within(symbol: Symbol, address: int) -> int:
+    """A place of the object that is named: code may go past its end, as to fetch what follows a panel ahead."""
+    if symbol.type != elf.STT_OBJECT or not symbol.size:
+        return address
+    return min(max(address, symbol.value), symbol.value + symbol.size - 1)
 
 
 class _Tables:

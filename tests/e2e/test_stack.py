@@ -119,6 +119,21 @@ def test_stacks_without_a_bound_are_errors(body: str, why: str, tmp_path: Path) 
         stack.bound(graph_of(CALL + body, tmp_path), "m_run")
 
 
+def test_an_address_behind_an_object_is_no_call(tmp_path: Path) -> None:
+    """Kernels fetch ahead, past the end of weights where they are the last: what lies there is not theirs."""
+    ahead = "".join(f'__asm__ volatile("prefetcht0 weights+{at}(%rip)");' for at in range(256, 32000, 8))
+    text = CALL + """
+    __attribute__((used)) const float weights[64] = {1};
+    __attribute__((noinline)) int m_run(int n);
+    static __attribute__((noinline)) int fetch(int n) { AHEAD char c; use(&c); return c + n; }
+    int m_run(int n) { char c; use(&c); n = fetch(n + 1) + 1; use(&c); return n + c; }
+    """.replace("AHEAD", ahead)
+    if resolve().arch != "x86_64":
+        pytest.skip("the instruction is of x86-64")
+    got = stack.bound(graph_of(text, tmp_path), "m_run")
+    assert got is not None and got < 600
+
+
 def test_a_worker_must_fit(tmp_path: Path) -> None:
     text = CALL + """
     __attribute__((noinline)) int worker(void) { volatile char b[9000]; use(b); return b[1]; }
