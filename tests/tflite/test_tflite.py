@@ -198,3 +198,17 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         line = [sys.executable, "-m", "monobloc", *words, f"{name}.tflite"]
         p = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert p.returncode == 0 and wanted in p.stdout, p.stdout + p.stderr
+
+
+def test_what_is_wrong_with_an_operator() -> None:
+    n = Net()
+    x, y = n.tensor("x", (2,), I8, 0.1, 0), n.tensor("y", (2,), I8, 0.1, 300)
+    n.op("RELU", [x], [y])
+    with pytest.raises(ModelError, match=r"RELU 'y': tensor 'y' is i8\[2\] with the zero point 300, which is out of"):
+        load_model(n.file([x], [y]))
+    n = Net()
+    x, y = n.tensor("x", (2,), I8, 0.1, 0), n.tensor("y", (2,), I8, 0.1, 0)
+    n.op("RELU", [x], [y])
+    n.operators[0][2] = np.asarray([], np.int32)
+    with pytest.raises(MonoblocError, match="RELU '#0': has 1 inputs and 0 outputs"):
+        load_model(n.file([x], [y]))

@@ -180,6 +180,10 @@ class _Body:
             except MonoblocError as e:
                 self.diagnostics.report(e.at(loc))
                 self.broken.update(o.outputs)
+            except IndexError:
+                ends = f"{len(o.inputs)} inputs and {len(o.outputs)} outputs"
+                self.diagnostics.report(ModelError(f"has {ends}, or less in one of them than {o.name} needs", loc=loc))
+                self.broken.update(o.outputs)
             except Exception as e:  # an operator met something it did not expect: tell it, with its cause
                 error = ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc)
                 error.__cause__ = e

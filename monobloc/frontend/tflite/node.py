@@ -21,6 +21,7 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.movement import transpose
+from monobloc.ops.quant import limits
 
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 EMPTY = Table(Data(memoryview(bytes([4, 0, 4, 0, 4, 0, 0, 0]))), 4)  # a table without fields
@@ -155,6 +156,10 @@ class TflNode:
             self.unsupported(f"{t.what} with {q.scale.size} scales")
         if not (math.isfinite(q.scale[0]) and q.scale[0] > 0):
             self.fail(f"{t.what} has the scale {q.scale[0]}")
+        dtype = TYPES.get(t.type)
+        lo, hi = limits(dtype) if dtype is not None and dtype.is_int else (0, 0)
+        if lo < hi and not lo <= q.zero[0] <= hi:
+            self.fail(f"{t.what} is {t.text} with the zero point {q.zero[0]}, which is out of its range")
         return np.float32(q.scale[0]), int(q.zero[0])
 
     # -- activations ----------------------------------------------------------------------------------
