@@ -34,6 +34,7 @@ from monobloc.passes.select import (
     conv_nchw_descriptor,
     element_types,
     iconv_descriptor,
+    idwconv_descriptor,
     zero_point,
 )
 from monobloc.targets import Target
@@ -203,11 +204,14 @@ def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
         two = c.x.type.rank == 4
         strides, out = _spatial(xs, two), _spatial(ys, two)[:3]
         axes = _conv_axes(c)
-    desc = iconv_descriptor(c, t, x_strides=strides, y_strides=out)
-    assert 4 * c.node.attrs["scratch"] >= integer.iconv_scratch(desc), c.node
     zero = zero_point(c)
     given = f"(const void *)({_ptr(zero, at)})" if isinstance(zero, Value) else "0"
     x, w, y = _operands(c, at)
+    if c.node.attrs["kernel"] == "idwconv":
+        desc = idwconv_descriptor(c, x_strides=strides[:3], y_strides=out)
+        return _kernel("idwconv", desc, _epilogue(c, axes, at), [x, w, given, y])
+    desc = iconv_descriptor(c, t, x_strides=strides, y_strides=out)
+    assert 4 * c.node.attrs["scratch"] >= integer.iconv_scratch(desc), c.node
     return _kernel("iconv", desc, _epilogue(c, axes, at), [x, w, given, y, at.scratch])
 
 

@@ -353,6 +353,8 @@ def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
         axis = (-1 if c.is_matrix else 1 - c.out.type.rank) + v.type.rank
         return axis < 0 or v.shape[axis] == 1 or s.strides[axis] == 1
     if c.is_integer:  # its copy takes any strides, of rows that are counted as one
+        if not c.is_matrix and family(c, ctx.target) == "idw":
+            return s.strides[1] == 1
         return not c.is_matrix or v.type.rank == 2 or is_dense(s, v.type)
     if c.is_matrix:
         return s.strides[-1] == 1 or v.shape[-1] == 1

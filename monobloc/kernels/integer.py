@@ -1,8 +1,8 @@
-"""Descriptors and packed weights of the integer kernel, `mb/iconv.h`.
+"""Descriptors and packed weights of the integer kernels, `mb/iconv.h` and `mb/idwconv.h`.
 
-One kernel computes matrix products and convolutions of bytes. Weights are signed bytes with one zero
-point. Where the machine multiplies bytes in quads, the weights must be free of a zero point, and the
-sums of their columns stand before them; else bytes are widened to pairs of int16 on the way.
+One kernel computes matrix products and convolutions of bytes, the other depthwise ones. Weights are
+signed bytes with one zero point. Where the machine multiplies bytes in quads, the weights must be free of
+a zero point, and the sums of their columns stand before them; else bytes are widened to pairs of int16.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monobloc.kernels.packing import column_order
-from monobloc.kernels.tiles import Caches, ceil_div, conv_cols, conv_rows, conv_tiles, packed_columns
+from monobloc.kernels.tiles import Caches, ceil_div, conv_cols, conv_rows, conv_tiles, cover, packed_columns
 
 QUADS, PAIRS = 4, 2
 DEFAULT_CACHES = Caches()
@@ -97,6 +97,39 @@ def _block(desc: Mapping[str, int], weight_bytes: int, caches: Caches) -> int:
     while bh < units and conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * _row_bytes(desc) <= room:
         bh += 1
     return bh
+
+
+def idwconv_desc(
+    x: tuple[int, int, int, int],
+    out: tuple[int, int],
+    kernel: tuple[int, int],
+    *,
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    x_strides: tuple[int, int, int] | None = None,
+    y_strides: tuple[int, int, int] | None = None,
+    y_size: int = 4,
+    x_signed: bool = False,
+    zx: int | None = 0,
+    zw: int = 0,
+) -> dict[str, int]:
+    """A whole `mb_idwconv`; arguments as in `iconv_desc`, channels are contiguous."""
+    n, h, w, c = x
+    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
+    xs = x_strides if x_strides is not None else (h * w * c, w * c, c)
+    ys = y_strides if y_strides is not None else (oh * ow * c, ow * c, c)
+    return {
+        "batch": n, "h": h, "w": w, "c": c, "oh": oh, "ow": ow, "kh": kh, "kw": kw, "sh": sh, "sw": sw,
+        "dh": dh, "dw": dw, "pt": pads[0], "pl": pads[1], "x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2],
+        "y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2], "y_size": y_size, "x_signed": int(x_signed),
+        "zx": zx or 0, "zx_given": int(zx is None), "zw": zw, "px": cover(ow, 8)[0],
+    }  # fmt: skip
+
+
+def pack_idwconv_w(w: NDArray[np.int8]) -> NDArray[np.int8]:
+    """[C][1][KH][KW] -> [KH][KW][C]"""
+    return np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)).reshape(-1)
 
 
 def pack_iconv_w(

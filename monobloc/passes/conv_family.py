@@ -2,20 +2,20 @@
 
     nhwc   implicit GEMM, vectors of output channels (mb/conv.h)
     dw     depthwise, vectors of channels (mb/dwconv.h)
-    int    bytes, by one kernel for all (mb/iconv.h)
+    int    bytes (mb/iconv.h); idw: depthwise (mb/idwconv.h)
     nchw   few output channels, vectors of pixels of a row (mb/conv_nchw.h)
 """
 
 from __future__ import annotations
 
-from monobloc.passes.contraction import Contraction
+from monobloc.passes.contraction import Contraction, is_depthwise
 from monobloc.targets import Target
 
 
 def family(c: Contraction, target: Target) -> str:
     """The family of a Conv group."""
     if c.is_integer:
-        return "int"
+        return "idw" if is_depthwise(c.root) else "int"
     channels, group = c.x.shape[1], c.root.attrs.get("group", 1)
     out_channels = c.out.shape[1]
     if group > 1 and group == channels and out_channels == channels:

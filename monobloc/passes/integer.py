@@ -24,7 +24,7 @@ from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE, is_depthwise
+from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE
 from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
 
 F32, I32 = DType.F32, DType.I32
@@ -80,8 +80,8 @@ def conv_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
     x, w = dequantized(n.inputs[0]), dequantized(n.inputs[1])
     if x is None or w is None or w.value.const is None or x.scale.ndim or not _per_tensor_or(w, 0):
         return None
-    if math.prod(w.value.shape[1:]) > MAX_TERMS or is_depthwise(n):
-        return None  # depthwise convolutions have kernels in float
+    if math.prod(w.value.shape[1:]) > MAX_TERMS:
+        return None
     acc = b.one("ConvInteger", x.value, w.value, x.zero, w.zero, **n.attrs)
     shape = [-1] + [1] * (acc.type.rank - 2)
     return _scaled(b, acc, x.scale * w.scale, shape, [*n.inputs, None][2])
@@ -254,9 +254,7 @@ def _obstacle(node: Node) -> str:
         return "the zero point of the weights is computed"
     if node.op == "MatMulInteger":
         return "" if all(d == 1 for d in w.shape[:-2]) else "there is a matrix of weights for every batch"
-    if x.type.rank not in (3, 4):
-        return f"a convolution over {x.type.rank - 2} axes"
-    return "depthwise" if is_depthwise(node) else ""
+    return "" if x.type.rank in (3, 4) else f"a convolution over {x.type.rank - 2} axes"
 
 
 def signed_weights(node: Node) -> tuple[np.ndarray, int] | None:

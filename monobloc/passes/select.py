@@ -147,6 +147,11 @@ def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str,
 
 # -- bytes --------------------------------------------------------------------------------------------
 def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[str, str], Value]) -> None:
+    if not c.is_matrix and family(c, ctx.target) == "idw":
+        set_kernel(c.node, "idwconv", {"px": idwconv_descriptor(c)["px"]}, 0)
+        c.node.attrs["packed"] = True
+        pack(g, c, "idw", packed, lambda w: integer.pack_idwconv_w(_four(w)), permutes=True)
+        return
     t, desc = ctx.target, iconv_descriptor(c, ctx.target)
     set_kernel(c.node, "iconv", {k: desc[k] for k in ("nv", "form")}, tiles.ceil_div(integer.iconv_scratch(desc), 4))
     c.node.attrs["packed"] = True
@@ -160,6 +165,23 @@ def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tupl
          lambda w: integer.pack_iconv_w(four(w), groups, dilated, form, nv, t.f32_lanes, desc["zw"]))
 
 
+def idwconv_descriptor(c: Contraction, **strides: Any) -> dict[str, int]:
+    """`mb_idwconv` of a group."""
+    geo, x = conv_geometry(c), c.root.inputs[0]
+    assert x is not None
+    zx = zero_point(c)
+    return integer.idwconv_desc(
+        geo["x"], geo["out"], geo["kernel"], strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
+        y_size=c.out.dtype.size, x_signed=x.dtype.is_signed, zx=None if isinstance(zx, Value) else zx,
+        zw=weight_zero(c), **strides)
+
+
+def weight_zero(c: Contraction) -> int:
+    """What is left of the zero point of the weights."""
+    zw = [*c.root.inputs, None, None][3]
+    return 0 if zw is None or zw.const is None else int(zw.const.array.reshape(()))
+
+
 def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
     """`mb_iconv` of a group."""
     x, w = c.root.inputs[0], c.root.inputs[1]
@@ -170,8 +192,7 @@ def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int
                                "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0)}
     else:
         geo = conv_geometry(c)
-    zx, zw = zero_point(c), [*c.root.inputs, None, None][3]
-    zero = 0 if zw is None or zw.const is None else int(zw.const.array.reshape(()))
+    zx, zero = zero_point(c), weight_zero(c)
     return integer.iconv_desc(
         geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
         form=integer.form_of(t.byte_dot, zero), groups=geo["groups"], strides=geo["strides"],

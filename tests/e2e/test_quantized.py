@@ -80,6 +80,23 @@ def qdq_conv(signed: bool) -> bytes:
     return n.model({"x": (F32, [1, 6, 9, 11])}, n.op("Conv", z, w3, strides=[2, 2], dilations=[1, 2]), F32)
 
 
+def depthwise(channels: int, dynamic: bool, kind: Any) -> bytes:
+    """QDQ, or ConvInteger by a zero point that comes when it runs"""
+    n = Net()
+    where = {"pads": [1, 2, 1, 0], "strides": [1, 2], "group": channels}
+    if dynamic:
+        n.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "dynamic"))
+        info = np.iinfo(kind)
+        w = n.const(n.rng.integers(info.min, info.max + 1, (channels, 1, 3, 3)), kind)
+        zw = n.const(0 if kind is np.int8 else 130, kind)
+        y = n.op("Mul", n.op("Cast", n.op("ConvInteger", "q", w, "z", zw, **where), to=F32), "s")
+    else:
+        w, _ = n.weight((channels, 1, 3, 3), np.int8, 0)
+        y = n.op("Conv", n.quantize("x", 0.03, 3, kind), w, n.const(n.rng.standard_normal(channels)), **where)
+        y = n.quantize(n.op("Relu", y), 0.01, -128, kind)
+    return n.model({"x": (F32, [2, channels, 7, 11])}, y, F32)
+
+
 def qdq_dense() -> bytes:
     n = Net()
     x = n.quantize("x", 0.03, 120, np.uint8)
@@ -122,6 +139,9 @@ MODELS: dict[str, tuple[Callable[[], bytes], float]] = {
     "qdq_conv_u8": (lambda: qdq_conv(False), 1), "qdq_conv_s8": (lambda: qdq_conv(True), 1),
     "qdq_dense": (qdq_dense, 1), "qoperator_u8": (lambda: qoperator(np.uint8), 0),
     "qoperator_s8": (lambda: qoperator(np.int8), 0), "dynamic_s8": (lambda: dynamic(np.int8), 1e-5),
+    "depthwise": (lambda: depthwise(21, False, np.int8), 1),
+    "depthwise_few": (lambda: depthwise(3, True, np.int8), 1e-5),
+    "depthwise_u8": (lambda: depthwise(40, True, np.uint8), 1e-5),
     "dynamic_u8": (lambda: dynamic(np.uint8), 1e-5),
 }  # fmt: skip
 

@@ -1,0 +1,144 @@
+/* Depthwise convolution of bytes, NHWC, summed exactly in int32: vectors of channels.
+ *
+ *   static const mb_idwconv D = { .batch = 1, ... };
+ *   MB_IDWCONV(dw3, D, dw3_epi)
+ *   dw3(at, x, w, zx, y, tid, nt);
+ *
+ * Weights are signed bytes [KH][KW][C]. Taps outside the image are left out, which is what padding with the
+ * zero point means. A tile is px pixels of a row by one vector; the last, partial vector is shifted as in
+ * mb/tile.h. Epilogues are those of mb/iconv.h.
+ */
+#ifndef MB_IDWCONV_H
+#define MB_IDWCONV_H
+
+#include "mb/iconv.h"
+
+typedef struct {
+  long batch, h, w, c, oh, ow, kh, kw, sh, sw, dh, dw, pt, pl;
+  long x_batch, x_row, x_pix;         /* strides in bytes */
+  long y_batch, y_row, y_pix;         /* in elements */
+  int y_size, x_signed, zx, zx_given, zw;
+  int px;                             /* pixels of a tile, at most MB_MAX_PX */
+  int epi_loop;
+} mb_idwconv;
+
+enum { MB_MAX_PX = 8 };
+
+MB_INLINE mb_vi mb_idw_x(const mb_idwconv *d, const uint8_t *x) {
+  if (d->x_signed) return __builtin_convertvector(*(const mb_vbu *)x, mb_vi);
+  return __builtin_convertvector(*(const mb_vubu *)x, mb_vi);
+}
+
+/* Products of numbers of nine bits: of their lower halves, the upper ones of f being 0 where halves are multiplied. */
+MB_INLINE mb_vi mb_idw_f(mb_vi w) {
+#ifdef MB_MADD
+  return w & 0xffff;
+#else
+  return w;
+#endif
+}
+MB_INLINE mb_vi mb_idw_mul(mb_vi x, mb_vi f) {
+#ifdef MB_MADD
+  return (mb_vi)MB_MADD(x, f);
+#else
+  return mb_mul(x, f);
+#endif
+}
+
+MB_INLINE void mb_idw_put(const mb_idwconv *d, char *y, mb_vi v, int n) {
+  if (d->y_size == 4) {
+    if (n == MB_VL) mb_istore(y, v);
+    else MB_UNROLL for (int l = 0; l < MB_VL; l++) if (l >= MB_VL - n) mb_iput(y, l, v[l]);
+    return;
+  }
+  const mb_vb b = __builtin_convertvector(v, mb_vb);
+  if (n == MB_VL) *(mb_vbu *)y = b;
+  else MB_UNROLL for (int l = 0; l < MB_VL; l++) if (l >= MB_VL - n) y[l] = b[l];
+}
+
+/* Pixels col .. col+px-1 of output row `at.i`, channels from at.n on, of which the last n are stored. */
+MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *ctx, const uint8_t *x,
+                           const int8_t *w, char *y, int32_t zx, mb_ix at, int n, mb_epi_vi epi) {
+  mb_vi acc[MB_MAX_PX];
+  MB_UNROLL for (int p = 0; p < px; p++) acc[p] = (mb_vi){0};
+  for (long r = 0; r < d->kh; r++) {
+    const long row = at.i * d->sh - d->pt + r * d->dh;
+    if (row < 0 || row >= d->h) continue;
+    for (long s = 0; s < d->kw; s++) {
+      const mb_vb b = *(const mb_vbu *)(w + (r * d->kw + s) * d->c + at.n);
+      const mb_vi f = mb_idw_f(__builtin_convertvector(b, mb_vi) - d->zw);
+      MB_UNROLL for (int p = 0; p < px; p++) {
+        const long col = (at.j + p) * d->sw - d->pl + s * d->dw;
+        if (inside || (col >= 0 && col < d->w))
+          acc[p] = mb_add(acc[p], mb_idw_mul(mb_idw_x(d, x + row * d->x_row + col * d->x_pix + at.n) - zx, f));
+      }
+    }
+  }
+  MB_UNROLL for (int p = 0; p < px; p++) acc[p] = epi(ctx, acc[p], (mb_ix){at.b, at.i, at.j + p, at.n});
+  MB_UNROLL for (int p = 0; p < px; p++) mb_idw_put(d, y + p * d->y_pix * d->y_size, acc[p], n);
+}
+
+/* Fewer channels than lanes. */
+MB_INLINE void mb_idw_small(const mb_idwconv *d, const void *ctx, const uint8_t *x, const int8_t *w, char *y,
+                            int32_t zx, mb_ix at, mb_epi_i epi) {
+  int32_t out[MB_VL];
+  MB_NOUNROLL for (long c = 0; c < d->c; c++) {
+    int32_t sum = 0;
+    for (long r = 0; r < d->kh; r++)
+      for (long s = 0; s < d->kw; s++) {
+        const long row = at.i * d->sh - d->pt + r * d->dh, col = at.j * d->sw - d->pl + s * d->dw;
+        if (row < 0 || row >= d->h || col < 0 || col >= d->w) continue;
+        const uint8_t byte = x[row * d->x_row + col * d->x_pix + c];
+        sum += ((d->x_signed ? (int8_t)byte : byte) - zx) * (w[(r * d->kw + s) * d->c + c] - d->zw);
+      }
+    out[c] = epi(ctx, sum, (mb_ix){at.b, at.i, at.j, c});
+  }
+  for (long c = 0; c < d->c; c++)
+    if (d->y_size == 4) mb_iput(y, c, out[c]);
+    else y[c] = (char)out[c];
+}
+
+typedef void mb_idw_leaf(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n);
+
+MB_INLINE void mb_idw_row(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *edge, mb_idw_leaf *one,
+                          const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, long b, long i) {
+  for (long c = 0; c < d->c; c += MB_VL) {
+    const long left = d->c - c, first = left >= MB_VL || d->c < MB_VL ? c : d->c - MB_VL;
+    const int n = (int)mb_min_long(left, MB_VL);
+    for (long j = 0; j < d->ow;) {
+      const long px = j + d->px <= d->ow && d->c >= MB_VL ? d->px : 1, lo = j * d->sw - d->pl;
+      const int inside = lo >= 0 && lo + (px - 1) * d->sw + (d->kw - 1) * d->dw < d->w;
+      (px == 1 ? one : inside ? whole : edge)(ctx, x, w, y + (j * d->y_pix + first) * d->y_size, zx,
+                                              (mb_ix){b, i, j, first}, n);
+      j += px;
+    }
+  }
+}
+
+MB_INLINE void mb_idw_run(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *edge, mb_idw_leaf *one,
+                          const void *ctx, const void *x, const void *w, const void *zx, void *y, int tid, int nt) {
+  const int32_t zero = !d->zx_given ? d->zx : d->x_signed ? *(const int8_t *)zx : *(const uint8_t *)zx;
+  long lo, hi;
+  mb_share(d->batch * d->oh, tid, nt, &lo, &hi);
+  for (long at = lo; at < hi; at++) {
+    const long b = at / d->oh, i = at % d->oh;
+    mb_idw_row(d, whole, edge, one, ctx, (const uint8_t *)x + b * d->x_batch, (const int8_t *)w,
+               (char *)y + (b * d->y_batch + i * d->y_row) * d->y_size, zero, b, i);
+  }
+}
+
+#define MB_IDW_LEAF(LEAF, D, EPI, PX, INSIDE)                                                               \
+  MB_LEAF void LEAF(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n) { \
+    if ((D).c < MB_VL) mb_idw_small(&(D), ctx, x, w, y, zx, at, EPI##_s);                                   \
+    else if (n == MB_VL) mb_idw_tile(&(D), PX, INSIDE, ctx, x, w, y, zx, at, MB_VL, EPI##_v);               \
+    else mb_idw_tile(&(D), PX, INSIDE, ctx, x, w, y, zx, at, (int)((D).c % MB_VL), EPI##_v);                \
+  }
+#define MB_IDWCONV(NAME, D, EPI)                                                                            \
+  MB_IDW_LEAF(NAME##_inside, D, EPI, (D).px, 1)                                                             \
+  MB_IDW_LEAF(NAME##_edge, D, EPI, (D).px, 0)                                                               \
+  MB_IDW_LEAF(NAME##_one, D, EPI, 1, 0)                                                                     \
+  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, const void *zx, void *y, int tid, int nt) { \
+    mb_idw_run(&(D), NAME##_inside, NAME##_edge, NAME##_one, ctx, x, w, zx, y, tid, nt);                    \
+  }
+
+#endif
