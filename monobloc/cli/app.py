@@ -153,7 +153,7 @@ def verify(
     *,
     flags: Flags,
 ) -> int:
-    """Build, run, and compare every output with onnxruntime's."""
+    """Build, run, and compare every output with onnxruntime's (a TFLite model's with LiteRT's)."""
     from monobloc.cli import measure
 
     how = measure.Verify(data, input or [], seed, atol, rtol, against, per_layer, json)
