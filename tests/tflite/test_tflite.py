@@ -212,3 +212,11 @@ def test_what_is_wrong_with_an_operator() -> None:
     n.operators[0][2] = np.asarray([], np.int32)
     with pytest.raises(MonoblocError, match="RELU '#0': has 1 inputs and 0 outputs"):
         load_model(n.file([x], [y]))
+
+
+def test_a_reset_goes_back_to_the_start() -> None:
+    m = monobloc.compile(counting(), lto="none")
+    one = {"x": np.array([1, 10], F32)}
+    m.run(one)
+    m.reset()
+    assert list(m.run(one)["y"]) == [4, 13]

@@ -73,8 +73,7 @@ class _Import:
         self.diagnostics.checkpoint()
         variables.finish(Builder(self.graph), self.graph, self.states.before, self.states.now, self.states.start)
         if self.states.before:
-            self.notes.append(f"{len(self.states.before)} variables become state, which `init` and a start set to "
-                              "where the model starts")
+            self.notes.append(f"{len(self.states.before)} variables become state, which lasts from run to run")
         return Imported(self.graph, self.notes, {}, {"tflite": self.model.version}, self.model.version,
                         self.model.description, {})
 
