@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monobloc.codegen.names import c_string, comment, mangle
+from monobloc.codegen.names import c_string, comment, mangle, scoped
 from monobloc.codegen.place import Bank
 from monobloc.ir.types import DType, TensorType
 from monobloc.targets import Target
@@ -153,7 +153,7 @@ def _memory(i: Interface) -> list[str]:
 
 def own_bank(i: Interface, b: Bank) -> str:
     """The array that is a bank of the image's own memory."""
-    return f"mb_shared_{b.name}" if i.shared and b.shareable else b.pointer
+    return f"mb_shared_{b.name}" if i.shared and b.shareable else f"mb_mem_{scoped(i.prefix, b.name)}"
 
 
 def busy_flag(i: Interface) -> str:
@@ -254,7 +254,7 @@ def _info(i: Interface) -> list[str]:
         for k, port in enumerate(ports):
             dims = ", ".join(map(str, port.type.shape)) or "0"
             out.append(f"static const int64_t {kind}{k}_dims[] = {{{dims}}};")
-            own = f"if (ram == mem_io) return {own_place(i, port)}; " if port.bank else ""
+            own = f"if (ram == {own_bank(i, i.banks[0])}) return {own_place(i, port)}; " if port.bank else ""
             out.append(f"static void *{kind}{k}_at(void *ram) {{ {own}return (char *)ram + {port.offset}; }}")
         rows = [
             f"  {{{c_string(port.name)}, {_CODES[port.type.dtype]}, {port.type.rank}, {kind}{k}_dims, "
@@ -263,7 +263,7 @@ def _info(i: Interface) -> list[str]:
         ]
         out += [f"static const struct mb_tensor_info {kind}s[] = {{", *(rows or ["  {0}"]), "};"]
     out += [
-        "static void *own_ram(void) { return mem_io; }",
+        f"static void *own_ram(void) {{ return {own_bank(i, i.banks[0])}; }}",
         "static const struct mb_bank banks[] = {",
         *(f'  {{"{b.name}", {own_bank(i, b)} + {b.skew}, {b.bytes}u}},' for b in i.banks),
         "};",

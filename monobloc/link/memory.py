@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from monobloc.codegen.interface import shared_bytes
+from monobloc.codegen.interface import own_bank, shared_bytes
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.regions import accesses
 from monobloc.errors import LinkError
@@ -259,7 +259,8 @@ def known(programs: Sequence[Lowered], sections: Mapping[str, str]) -> Known:
     weights = _weights(programs)
     ram = sum(size for name, size in ram_by_region(programs).items() if name)
     titles = {s: f"weight %{v.name} {v.type}" for p in programs for s, v in p.unit.weights.items()}
-    titles |= {"mem_io": "inputs and outputs", "mem_work": "intermediates", "mb_shared_work": "intermediates"}
+    for i in (p.interface for p in programs):
+        titles |= {own_bank(i, b): f"inputs and outputs of {i.title}" if b.kept else "intermediates" for b in i.banks}
     return Known(ram, sum(_bytes(weights[k]) for k in sections), titles)
 
 

@@ -30,6 +30,7 @@ from monobloc.object.strip import build_id_place, stripped_end
 LINK_FLAGS = ("--emit-relocs",)
 LTO_FLAGS = ("-mllvm", "-stack-size-section")
 
+POINTER = 8
 RETURN = 8  # the return address, where a call pushes one
 RED_ZONE = 128  # what a function that calls nothing may use below its stack pointer
 VECTOR = 64  # a frame that holds vectors is aligned to one: up to this much is lost
@@ -105,15 +106,19 @@ def _references(e: Elf) -> Iterable[tuple[int, int | str]]:
             symbol = e.symbols[info >> 32]
             if symbol.type == elf.STT_FUNC or not symbol.defined:
                 yield at, symbol.value if symbol.defined else symbol.name
-            else:
-                yield at, _within(symbol, symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0))
+                continue
+            target = symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0)
+            # loops that count up to zero begin behind the end of their data, where anything may lie
+            low, size = _extent(e, symbol)
+            yield at, target if low <= target < low + size else low
 
 
-def _within(symbol: Symbol, address: int) -> int:
-    """A place of the object that is named: code may go past its end, as to fetch what follows a panel ahead."""
-    if symbol.type != elf.STT_OBJECT or not symbol.size:
-        return address
-    return min(max(address, symbol.value), symbol.value + symbol.size - 1)
+def _extent(e: Elf, s: Symbol) -> tuple[int, int]:
+    """Where the data of a symbol are; a section's own symbol stands for all of it."""
+    if (s.type == elf.STT_OBJECT and s.size) or s.section >= len(e.sections):
+        return s.value, s.size
+    section = e.sections[s.section]
+    return section.addr, section.size
 
 
 class _Tables:
@@ -143,7 +148,13 @@ class _Tables:
         return bisect_right(self.edges, address)
 
     def functions(self, address: int) -> list[int]:
-        """Functions that code which knows this address of data may call."""
+        """Functions that code which knows this address of data may call.
+
+        Pointers lie at aligned addresses. One that is not may be that of the data before it: x86 counts
+        distances from an instruction's end, and an operand that an immediate follows seems to lie earlier.
+        """
+        if address % POINTER:
+            return []
         seen: set[int] = set()
         todo, out = [self._thing(address)], []
         while todo:

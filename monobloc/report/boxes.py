@@ -97,7 +97,7 @@ class Teller:
         if o is None:
             table = table_of(p.section)
             return [FILE, table, p.section] if table else [UNKNOWN, p.section, label]
-        if o.model and p.name.startswith("mem_"):
+        if o.model and p.name.startswith("mb_mem_"):
             return [o.group, "memory", label]
         return [o.group, o.part or "interface", "code" if o.model and p.name.startswith("layer_") else label]
 

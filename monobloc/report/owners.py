@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from monobloc.codegen.interface import own_bank
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import mangle, scoped
 from monobloc.link.trace import Piece, Trace
@@ -69,6 +70,12 @@ class Names:
                 self.weights[symbol].append((low.interface.prefix, v.name, tuple(n.name for n in v.users)))
 
     @functools.cached_property
+    def memory(self) -> dict[str, str]:
+        """The models' own banks of memory"""
+        return {own_bank(i, b): i.title for i in (low.interface for low in self.programs) for b in i.banks
+                if not (i.shared and b.shareable)}
+
+    @functools.cached_property
     def titles(self) -> dict[str, str]:
         return {low.interface.prefix: low.interface.title for low in self.programs}
 
@@ -93,6 +100,8 @@ def owners(trace: Trace, programs: Sequence[Lowered]) -> list[Owner | None]:
 def _by_name(p: Piece, trace: Trace, names: Names) -> Owner | None:
     if p.name in names.weights:
         return _weight(names.weights[p.name], names)
+    if p.name in names.memory:
+        return Owner(names.memory[p.name], True, "interface")
     made = _GENERATED.fullmatch(p.file)
     if made and made[1] in names.titles:
         return Owner(names.titles[made[1]], True, "interface" if made[2] == "interface" else "")

@@ -77,6 +77,23 @@ def graph_of(text: str, folder: Path) -> stack.CallGraph:
     return stack.read_calls(toolchain.link(job).out.read_bytes())
 
 
+def test_an_address_behind_data_is_no_call(tmp_path: Path) -> None:
+    """A loop that counts up to zero begins at the end of its data: whatever lies there is not called."""
+    if resolve().arch != "x86_64":
+        pytest.skip("in x86 assembly")
+    text = """
+    const char data[64] = {1};
+    void leaf(void);
+    int m_run(void) { leaf(); leaf(); return data[1]; }
+    __attribute__((noinline)) void leaf(void) {
+      __asm__ volatile(".set at, 0\\n .rept 1024\\n lea data+at(%%rip), %%rax\\n .set at, at + 8\\n .endr" ::: "rax");
+    }
+    """
+    graph = graph_of(text, tmp_path)
+    assert graph.calls[graph.address["m_run"]] == (graph.address["leaf"],)
+    assert not graph.calls.get(graph.address["leaf"])
+
+
 CALL = "__attribute__((noinline, used)) void use(volatile char *p) { *p = 1; }\n"
 
 
