@@ -6,8 +6,9 @@
     move(dq(x, s))                = dq(move(x), s)
 
 and the same for matrix products. What stands behind an integer product is elementwise: it fuses as the
-kernel's epilogue. In images, constant weights become signed bytes; `packable` marks products that the
-integer kernel computes. In objects weights stay as they are, and the products are loops.
+kernel's epilogue. Constant weights become signed bytes; `packable` marks products that the integer kernel
+computes. Objects keep their weights as they are, so there only bytes are moved: the products of dequantized
+operands run in the kernels of floats.
 
 All sums are exact. In `strict` only what is exact to the bit is rewritten.
 """
@@ -36,13 +37,12 @@ class Integer:
     name = "integer"
 
     def run(self, g: Graph, ctx: PassContext) -> bool:
-        rules = EXACT if ctx.numerics == "strict" else {k: [*EXACT.get(k, ()), *CLOSE.get(k, ())] for k in
-                                                         dict.fromkeys([*EXACT, *CLOSE])}
-        changed = apply_rules(g, rules, ctx, self.name)
-        if ctx.stage == "image":
-            for node in list(g.nodes):
-                if node.op in INTEGER_OPS:
-                    changed |= _prepare(g, node, ctx)
+        if ctx.stage != "image":
+            return apply_rules(g, MOVING, ctx, self.name)
+        changed = apply_rules(g, EXACT if ctx.numerics == "strict" else EXACT | CLOSE, ctx, self.name)
+        for node in list(g.nodes):
+            if node.op in INTEGER_OPS:
+                changed |= _prepare(g, node, ctx)
         return changed
 
 
@@ -202,10 +202,11 @@ def move_bytes(n: Node, b: Builder) -> Sequence[Value] | None:
     return b.emit("DequantizeLinear", [y, *d.inputs[1:]], d.attrs)
 
 
+MOVING: dict[str, Sequence[Rule]] = dict.fromkeys(MOVES, [move_bytes])
 EXACT: dict[str, Sequence[Rule]] = {
     "QLinearConv": [qlinear_conv],
     "QLinearMatMul": [qlinear_matmul],
-    **dict.fromkeys(MOVES, [move_bytes]),
+    **MOVING,
 }
 CLOSE: dict[str, Sequence[Rule]] = {
     "Conv": [conv_of_dequantized],

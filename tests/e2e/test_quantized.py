@@ -191,6 +191,13 @@ def test_every_product_is_an_integer_kernel_and_its_weights_are_bytes(name: str)
     assert not any(n.op in ("Conv", "MatMul") for n in g.nodes)
 
 
+def test_code_of_objects_runs_in_the_kernels_of_floats() -> None:
+    """Packed bytes are no permutation of the weights, which are in an object once; loops would be slow."""
+    g = import_model(qdq_conv(True), Options()).graph
+    run_passes(g, PassContext(resolve(), stage="object"))
+    assert [parts(n).root.op for n in g.nodes if is_contraction(n)] == ["Conv"] * 3
+
+
 @pytest.mark.parametrize("name", ["qoperator_u8", "qoperator_s8"])
 def test_strict_is_exact(name: str, cache: Path) -> None:
     model = MODELS[name][0]()
