@@ -14,6 +14,7 @@ from border import TYPES, build, model, module
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import monobloc
 from monobloc.link.objects import compile_module
 from monobloc.options import Options
 from monobloc.targets import resolve
@@ -166,3 +167,17 @@ def test_strict_computes_with_the_models_own_weights(tmp_path: Path) -> None:
     m, wide = weight_only(np.dtype("int8"), "cast")
     made = build({"m": m}, tmp_path, replace(OPTIONS, numerics="strict"))
     assert made.low.weights_bytes > 4 * sum(v.size for k, v in wide.items() if k != "t")
+
+
+def test_a_half_product_that_becomes_float_keeps_its_fraction(tmp_path: Path) -> None:
+    """A Cast in the epilogue of a product of halves changes the type, not the value."""
+    nodes = [onnx.helper.make_node("MatMul", ["q", "k"], ["s"]), onnx.helper.make_node("Cast", ["s"], ["y"], to=1)]
+    half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+    g = onnx.helper.make_graph(nodes, "g", [onnx.helper.make_tensor_value_info("q", half, [2, 3, 8]),
+                                            onnx.helper.make_tensor_value_info("k", half, [2, 8, 5])],
+                               [onnx.helper.make_tensor_value_info("y", single, [2, 3, 5])])
+    m = onnx.helper.make_model(g, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    rng = np.random.default_rng(1)
+    q, k = rng.standard_normal((2, 3, 8)).astype(np.float16), rng.standard_normal((2, 8, 5)).astype(np.float16)
+    got = monobloc.compile(m, lto="none", cache=tmp_path).run({"q": q, "k": k})["y"]
+    np.testing.assert_allclose(got, q.astype(np.float64) @ k.astype(np.float64), rtol=2e-3, atol=2e-3)
