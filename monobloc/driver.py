@@ -18,7 +18,7 @@ from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError
 from monobloc.frontend import MODEL_SUFFIXES, Imported, load_model
 from monobloc.kernels.foreign import Row, read_rows
-from monobloc.link import bitcode, foreign, gone, live
+from monobloc.link import bitcode, foreign, gone
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
@@ -30,6 +30,7 @@ from monobloc.link.request import Progress, Request, quiet
 from monobloc.link.resolve import NotNeeded, Resolved, candidates, resolve
 from monobloc.link.split import split_at, split_into
 from monobloc.link.start import start_from
+from monobloc.link.symbols import used_by
 from monobloc.loader import CompiledModel
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object
@@ -152,7 +153,7 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         for place in found.left:
             progress(f"{place}: nobody needs it")
         if o.connect and o.used_by:
-            gone.check_connected(live.used_by(o.used_by, Path(tmp), o), found.modules, o)
+            gone.check_connected(used_by(o.used_by, Path(tmp), o), found.modules, o)
         reader = bitcode.Reader(Path(tmp), o, open_cache(o))
         user = reader.inputs(found.user)
         foreign.tell(reader.notes)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from monobloc.codegen.names import identifier, mangle
 from monobloc.errors import LinkError, ToolchainError
+from monobloc.link.header import CORE
 from monobloc.link.objects import Module
-from monobloc.link.resolve import CORE
 from monobloc.options import Options
 
 _MISSING = re.compile(r"undefined (?:hidden )?symbol: (\w+)|undeclared (?:function|identifier) '(\w+)'")

@@ -15,7 +15,8 @@ from pathlib import Path
 from monobloc.cache import write_atomic
 from monobloc.errors import Diagnostics, LinkError
 from monobloc.link.objects import Module, read_module
-from monobloc.object import ar, bitcode, elf, fat, toolchain
+from monobloc.link.symbols import is_code
+from monobloc.object import ar, fat, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.fat import Object
 
@@ -131,11 +132,6 @@ def _library(word: str, libdirs: Sequence[Path], static: bool) -> Path | None:
             holds = ar.is_archive(data) and any(fat.is_monobloc(m.data) for m in ar.members(data, path))
             return path if holds else None
     return None
-
-
-def is_code(data: Buffer) -> bool:
-    """What a linker takes for an object."""
-    return elf.is_elf(data) or bitcode.is_bitcode(data)
 
 
 def without_models(path: Path, units: Sequence[Unit], folder: Path) -> Path | None:

@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from monobloc.cache import write_atomic
-from monobloc.codegen.names import mangle
-from monobloc.errors import LinkError, ToolchainError
+from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph
+from monobloc.link import header
+from monobloc.link.header import input_accessors, output_accessors
 from monobloc.link.linkmap import plain_file
 from monobloc.link.objects import Module, copy_graph
 from monobloc.link.order import canonical_order
 from monobloc.link.request import Request
-from monobloc.object import ar, bitcode, elf, slim, toolchain
-from monobloc.object.elf import Buffer
+from monobloc.link.symbols import Chain, check_linkable, used_by
+from monobloc.object import elf, toolchain
 from monobloc.object.toolchain import CompileJob, Libc, LinkJob
 from monobloc.options import Options
 
-TABLE = "monobloc_model"
-Chain = tuple[str, ...]  # who names a symbol, who names that, ... up to a root
 _CHAIN = re.compile(r">>> referenced by: (?P<file>.+?):\((?P<symbol>.*?)\)(?: \((?P<root>[^()]+)\))?$")
 
 
@@ -45,34 +43,6 @@ class Liveness:
     unread: dict[str, list[str]] = field(default_factory=dict)  # inputs that nothing needs and nobody names
     readers: dict[str, dict[str, Chain]] = field(default_factory=dict)  # of each port: who names its accessor
     reentrant: set[str] = field(default_factory=set)  # models that are given memory for a run
-
-
-# -- names --------------------------------------------------------------------------------------------
-def output_accessors(m: Module, name: str) -> tuple[str, ...]:
-    """The functions an application may read an output by."""
-    stem = f"{m.prefix}_out_{mangle(name)}"
-    return (stem, f"{stem}_at")
-
-
-def input_accessors(m: Module, name: str) -> tuple[str, ...]:
-    stem = f"{m.prefix}_in_{mangle(name)}"
-    return (stem, f"{stem}_at")
-
-
-def tables(m: Module) -> tuple[str, ...]:
-    """What leads to all ports of a model."""
-    return (TABLE, f"mb_info_{m.prefix}")
-
-
-def interface_symbols(m: Module) -> list[str]:
-    """Every symbol of a model's header, and what leads to its table."""
-    out = [f"{m.prefix}_{s}" for s in
-           ("run", "run_at", "reset", "reset_at", "set_threads", "stop", "strerror", "ram_size")]
-    for v in m.graph.inputs:
-        out += input_accessors(m, v.origin or v.name)
-    for name, _ in m.graph.outputs:
-        out += output_accessors(m, name)
-    return [*out, *tables(m)]
 
 
 # -- the whole question -------------------------------------------------------------------------------
@@ -104,7 +74,7 @@ def probe(
         if isinstance(path, Path):
             check_linkable(path, o)
     stubs = folder / "stubs.o"
-    names = dict.fromkeys(s for m in modules for s in interface_symbols(m))
+    names = dict.fromkeys(s for m in modules for s in (*header.symbols(m), header.TABLE))
     text = "\n".join(f"char {s}(void) {{ return 0; }}" for s in names)
     job = CompileJob(text.encode(), stubs, o.target.baseline(), extra=("-fvisibility=default", "-fno-builtin"),
                      name="stubs.c")
@@ -132,79 +102,6 @@ def parse_chains(text: str) -> dict[str, Chain]:
     return out
 
 
-# -- objects that are not linked ------------------------------------------------------------------------
-def used_by(paths: Sequence[Path], folder: Path, o: Options) -> dict[str, Chain]:
-    """Symbols that objects and archives leave undefined, in whatever form they are, and who does."""
-    out: dict[str, Chain] = {}
-    for path in paths:
-        if not path.is_file():
-            raise LinkError(f"cannot read `{path}`: no such file")
-        for name, data in _objects(path):
-            try:
-                found = undefined(data, folder / "used", o)
-            except LinkError as e:
-                e.message = f"{path.parent / name}: {e.message}"
-                raise
-            for s in sorted(found):
-                out.setdefault(s, (name,))
-    return out
-
-
-def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
-    """An object, or those of an archive, with their names; other members of archives are no linker's business."""
-    data = ar.map_file(path)
-    if not ar.is_archive(data):
-        yield path.name, data
-        return
-    for m in ar.members(data, path):
-        if elf.is_elf(m.data) or bitcode.is_bitcode(m.data):
-            yield f"{path.name}({m.name})", m.data
-
-
-def undefined(data: Buffer, scratch: Path, o: Options) -> set[str]:
-    """Symbols one file needs: native, fat or bitcode, GCC's slim form, or a shared library."""
-    if bitcode.is_bitcode(data):
-        told = bitcode.read(data, "bitcode")
-        if told.listed:  # of any LLVM, for any machine
-            return set(told.needed)
-        data = compiled(data, scratch, o)
-    if not elf.is_elf(data):
-        raise LinkError("`--used-by` takes objects, bitcode and archives of them",
-                        notes=[f"it starts with {bytes(data[:8])!r}"])
-    return {s.name for s in elf.linked_symbols(data) if s.name and not s.defined} | slim.undefined(data)
-
-
-def compiled(code: Buffer, scratch: Path, o: Options) -> Buffer:
-    """As code, so that inline assembly is seen too; without optimizing, for its own link may not either."""
-    source, made = scratch.with_suffix(".bc"), scratch.with_suffix(".o")
-    write_atomic(source, [code])
-    job = LinkJob("relocatable", (source,), made, o.target, gc=False, extra=("--lto-O0", "--lto-CGO0"))
-    try:
-        return toolchain.link(job).out.read_bytes()
-    except ToolchainError as e:
-        tool = toolchain.tool_version()
-        raise LinkError(f"{tool} cannot read its bitcode", notes=e.output.strip().splitlines()[:1],
-                        hints=["give an object with machine code, as `-ffat-lto-objects` makes it"]) from None
-
-
-def check_linkable(path: Path, o: Options) -> None:
-    """What lld cannot take, told in words."""
-    for name, data in _objects(path):
-        if not elf.is_elf(data):
-            continue
-        if slim.is_slim(data):
-            raise LinkError(
-                f"{path.parent / name} is a slim LTO object of GCC: it holds no machine code, and only GCC can read it",
-                hints=["compile it with `-ffat-lto-objects`, or let `monobloc compile` compile the source",
-                       "or let GCC link: `monobloc link -r MODELS --used-by OBJECT... -o models.o`"],
-            )
-        e = elf.Elf(data)
-        if (e.machine, e.bits) != (o.target.elf_machine, 8 * o.target.pointer_size):
-            met = elf.MACHINE_NAMES.get(e.machine, f"machine {e.machine}")
-            raise LinkError(f"{path.parent / name} is for {met} with {e.bits} bits, this link is for {o.target.name}",
-                            hints=["`monobloc targets` lists what it can build for"])
-
-
 # -- what follows ---------------------------------------------------------------------------------------
 def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[list[Module], Liveness]:
     """The modules with their living outputs and inputs only, and what went."""
@@ -216,7 +113,7 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
         _refuse_state(m, told.readers[m.prefix])
         if f"{m.prefix}_run_at" in names:
             told.reentrant.add(m.prefix)
-        if any(s in names for s in tables(m)):
+        if any(s in names for s in header.tables(m)):
             kept.append(m)
             continue
         m, dead = _without_outputs(m, told.readers[m.prefix])
@@ -229,18 +126,17 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
 
 def _refuse_state(m: Module, readers: Mapping[str, Chain]) -> None:
     """What is state has no accessors."""
-    ports = {f"in {v.origin or v.name}": v for v in m.graph.inputs if v.state}
-    ports |= {f"out {v.state}": v for v in ports.values()}
-    for port, v in ports.items():
-        if port in readers:
-            name = f"{m.prefix}_{port.partition(' ')[0]}_{mangle(port.partition(' ')[2])}"
-            kept = v.origin or v.name
-            raise LinkError(f"the application uses `{name}`, and `--persist` made `{kept}` the program's own",
-                            notes=[f"named by {' <- '.join(readers[port])}"],
-                            hints=["drop the use, or the flag"])
+    kept = {v.origin or v.name: v.state for v in m.graph.inputs if v.state}
+    for name, source in kept.items():
+        for port, (accessor, _) in ((f"in {name}", input_accessors(m, name)),
+                                    (f"out {source}", output_accessors(m, source))):
+            if port in readers:
+                raise LinkError(f"the application uses `{accessor}`, and `--persist` made `{name}` the program's own",
+                                notes=[f"named by {' <- '.join(readers[port])}"],
+                                hints=["drop the use, or the flag"])
 
 
-def _ports(m: Module) -> dict[str, tuple[str, ...]]:
+def _ports(m: Module) -> dict[str, tuple[str, str]]:
     """Each port's key, `in NAME` or `out NAME`, with its accessors."""
     out = {f"in {n}": input_accessors(m, n) for n in (v.origin or v.name for v in m.graph.inputs)}
     return out | {f"out {n}": output_accessors(m, n) for n, _ in m.graph.outputs}

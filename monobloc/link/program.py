@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph, Value
-from monobloc.link import live
+from monobloc.link import header
 from monobloc.link.bind import Fixed, specialize
 from monobloc.link.clone import clone
 from monobloc.link.connect import connect_models
@@ -56,8 +56,8 @@ def check_prefixes(modules: Sequence[Module]) -> None:
         if other is not m:
             raise LinkError(f"the prefixes `{other.prefix}` and `{m.prefix}` differ in nothing but case, so their "
                             f"headers' macros are the same: {other.origin} and {m.origin}", hints=[OTHER_NAME])
-        for symbol in live.interface_symbols(m):
-            if symbol != live.TABLE and (other := owner.setdefault(symbol, m)) is not m:
+        for symbol in header.symbols(m):
+            if (other := owner.setdefault(symbol, m)) is not m:
                 raise LinkError(f"`{symbol}` would be a function of two models, `{other.title}` and `{m.title}`",
                                 notes=[f"{other.origin} and {m.origin}"], hints=[OTHER_NAME])
 

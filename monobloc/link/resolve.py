@@ -18,14 +18,12 @@ from pathlib import Path
 
 from monobloc.codegen.names import identifier
 from monobloc.errors import Diagnostics, LinkError
-from monobloc.link import live
-from monobloc.link.line import Line, Unit, is_code, read_line, without_models
+from monobloc.link import header
+from monobloc.link.line import Line, Unit, read_line, without_models
 from monobloc.link.objects import Module
-from monobloc.link.symbols import Symbols, read_symbols
+from monobloc.link.symbols import Symbols, is_code, read_symbols, used_by
 from monobloc.object.fat import Object
 from monobloc.options import Emit, Options
-
-CORE = ("run", "run_at", "reset", "reset_at", "set_threads", "stop", "strerror", "ram_size")
 
 
 class NotNeeded(LinkError):
@@ -95,10 +93,10 @@ class _Search:
     application: bool = False
 
     def walk(self, line: Line) -> None:
-        self.defined = {s for m in self.given for s in interface(m)}
+        self.defined = {s for m in self.given for s in header.symbols(m)}
         roots = set(_roots(self.o, line.words, self.emit))
         if self.o.used_by:
-            roots |= set(live.used_by(self.o.used_by, self.folder, self.o))
+            roots |= set(used_by(self.o.used_by, self.folder, self.o))
             self.application = True
         self._need(roots)
         for unit in line.units:
@@ -184,17 +182,8 @@ def _parts(unit: Unit) -> list[tuple[str, int]]:
 
 def _of_models(unit: Unit) -> Symbols:
     """A model defines its header's symbols, whatever its own code is, and needs nothing but other parts."""
-    names = frozenset(s for m in unit.modules for s in interface(m))
+    names = frozenset(s for m in unit.modules for s in header.symbols(m))
     return Symbols(names, names)
-
-
-def interface(m: Module) -> set[str]:
-    """The symbols of a model's header; a part stands for its whole model."""
-    if m.part is None:
-        return set(live.interface_symbols(m)) - {live.TABLE}
-    ins = (s for n in m.part.all_inputs for s in live.input_accessors(m, n))
-    outs = (s for n in m.part.all_outputs for s in live.output_accessors(m, n))
-    return {*(f"{m.prefix}_{s}" for s in CORE), *ins, *outs}
 
 
 def _roots(o: Options, words: Sequence[Path | str], emit: Emit) -> Iterator[str]:
@@ -249,10 +238,10 @@ def _refuse_clashes(modules: Sequence[Module], search: _Search, o: Options) -> N
     connected = {text.partition(".")[0] for pair in o.connect for text in pair}
     for m in modules:
         if m.title not in connected:
-            owner |= dict.fromkeys(interface(m), f"the model `{m.title}` of {m.origin or m.title}")
+            owner |= dict.fromkeys(header.symbols(m), f"the model `{m.title}` of {m.origin or m.title}")
     if o.connect:
         name = o.name or "pipeline"
-        owner |= {f"{identifier(name)}_{s}": f"the connected models, `{name}`" for s in CORE}
+        owner |= {f"{identifier(name)}_{s}": f"the connected models, `{name}`" for s in header.CORE}
     problems = Diagnostics()
     for unit, symbols in search.joined.items():
         if not unit.has_models:

@@ -1,15 +1,19 @@
-"""What an object defines and needs, as a linker sees it: the facts that decide which objects join a link."""
+"""What objects define and need, as a linker sees it: which join a link, and what those linked elsewhere read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from monobloc.link import live
-from monobloc.object import bitcode, elf, slim
+from monobloc.cache import write_atomic
+from monobloc.errors import LinkError, ToolchainError
+from monobloc.object import ar, bitcode, elf, slim, toolchain
 from monobloc.object.elf import Buffer
+from monobloc.object.toolchain import LinkJob
 from monobloc.options import Options
 
+Chain = tuple[str, ...]  # who names a symbol, who names that, ... up to a root
 _NONE: frozenset[str] = frozenset()
 
 
@@ -20,10 +24,15 @@ class Symbols:
     needed: frozenset[str] = _NONE  # weak references need nothing
 
 
+def is_code(data: Buffer) -> bool:
+    """What a linker takes for an object."""
+    return elf.is_elf(data) or bitcode.is_bitcode(data)
+
+
 def read_symbols(data: Buffer, folder: Path, o: Options) -> Symbols:
     """Of a native object, fat or not, of bitcode, or GCC's slim form; other files have none."""
     if bitcode.is_bitcode(data):
-        data = live.compiled(data, folder / "bitcode", o)
+        data = _compiled(data, folder / "bitcode", o)
     if not elf.is_elf(data):
         return Symbols()
     e = elf.Elf(data)
@@ -37,3 +46,76 @@ def read_symbols(data: Buffer, folder: Path, o: Options) -> Symbols:
                   and s.section != elf.SHN_COMMON),
         frozenset(s.name for s in visible if not s.defined and s.bind != elf.STB_WEAK) | slim.undefined(data),
     )
+
+
+# -- objects that are not linked ------------------------------------------------------------------------
+def used_by(paths: Sequence[Path], folder: Path, o: Options) -> dict[str, Chain]:
+    """Symbols that objects and archives leave undefined, in whatever form they are, and who does."""
+    out: dict[str, Chain] = {}
+    for path in paths:
+        if not path.is_file():
+            raise LinkError(f"cannot read `{path}`: no such file")
+        for name, data in _objects(path):
+            try:
+                found = undefined(data, folder / "used", o)
+            except LinkError as e:
+                e.message = f"{path.parent / name}: {e.message}"
+                raise
+            for s in sorted(found):
+                out.setdefault(s, (name,))
+    return out
+
+
+def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
+    """An object, or those of an archive, with their names; other members of archives are no linker's business."""
+    data = ar.map_file(path)
+    if not ar.is_archive(data):
+        yield path.name, data
+        return
+    for m in ar.members(data, path):
+        if is_code(m.data):
+            yield f"{path.name}({m.name})", m.data
+
+
+def undefined(data: Buffer, scratch: Path, o: Options) -> set[str]:
+    """Symbols one file needs: native, fat or bitcode, GCC's slim form, or a shared library."""
+    if bitcode.is_bitcode(data):
+        told = bitcode.read(data, "bitcode")
+        if told.listed:  # of any LLVM, for any machine
+            return set(told.needed)
+        data = _compiled(data, scratch, o)
+    if not elf.is_elf(data):
+        raise LinkError("`--used-by` takes objects, bitcode and archives of them",
+                        notes=[f"it starts with {bytes(data[:8])!r}"])
+    return {s.name for s in elf.linked_symbols(data) if s.name and not s.defined} | slim.undefined(data)
+
+
+def _compiled(code: Buffer, scratch: Path, o: Options) -> Buffer:
+    """As code, so that inline assembly is seen too; without optimizing, for its own link may not either."""
+    source, made = scratch.with_suffix(".bc"), scratch.with_suffix(".o")
+    write_atomic(source, [code])
+    job = LinkJob("relocatable", (source,), made, o.target, gc=False, extra=("--lto-O0", "--lto-CGO0"))
+    try:
+        return toolchain.link(job).out.read_bytes()
+    except ToolchainError as e:
+        tool = toolchain.tool_version()
+        raise LinkError(f"{tool} cannot read its bitcode", notes=e.output.strip().splitlines()[:1],
+                        hints=["give an object with machine code, as `-ffat-lto-objects` makes it"]) from None
+
+
+def check_linkable(path: Path, o: Options) -> None:
+    """What lld cannot take, told in words."""
+    for name, data in _objects(path):
+        if not elf.is_elf(data):
+            continue
+        if slim.is_slim(data):
+            raise LinkError(
+                f"{path.parent / name} is a slim LTO object of GCC: it holds no machine code, and only GCC can read it",
+                hints=["compile it with `-ffat-lto-objects`, or let `monobloc compile` compile the source",
+                       "or let GCC link: `monobloc link -r MODELS --used-by OBJECT... -o models.o`"],
+            )
+        e = elf.Elf(data)
+        if (e.machine, e.bits) != (o.target.elf_machine, 8 * o.target.pointer_size):
+            met = elf.MACHINE_NAMES.get(e.machine, f"machine {e.machine}")
+            raise LinkError(f"{path.parent / name} is for {met} with {e.bits} bits, this link is for {o.target.name}",
+                            hints=["`monobloc targets` lists what it can build for"])

@@ -13,8 +13,8 @@ import pytest
 
 from monobloc.driver import compile_source, compile_to_object, link
 from monobloc.errors import LinkError
-from monobloc.link import live
 from monobloc.link.image import Image
+from monobloc.link.symbols import undefined
 from monobloc.object import bitcode, elf, slim, toolchain
 from monobloc.options import Emit, Options
 
@@ -159,7 +159,7 @@ def test_slim_objects_with_assembly_are_refused(tool: str, folder: Path, o: Opti
 def test_assembly_in_bitcode_is_seen(o: Options, tmp_path: Path) -> None:
     (tmp_path / "asm.c").write_text('__asm__(".data\\n.globl f\\nf: .quad twoheads_out_big\\n.text\\n");\n')
     made = heads.plain_bitcode(tmp_path / "asm.c", tmp_path / "asm.o")
-    assert live.undefined(made.read_bytes(), tmp_path / "s", o) == {"twoheads_out_big"}
+    assert undefined(made.read_bytes(), tmp_path / "s", o) == {"twoheads_out_big"}
 
 
 def test_bitcode_without_a_symbol_table_is_compiled(o: Options, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_bitcode_without_a_symbol_table_is_compiled(o: Options, tmp_path: Path) 
     table = next(b for b in bitcode._top_level(memoryview(data)) if b.id == bitcode._SYMTAB)  # noqa: SLF001
     without = data[: table.start - 8] + data[table.end :]
     assert bitcode.read(data, "a").listed and not bitcode.read(without, "a").listed
-    assert live.undefined(data, tmp_path / "s", o) == live.undefined(without, tmp_path / "s", o) == {"twoheads_out_big"}
+    assert undefined(data, tmp_path / "s", o) == undefined(without, tmp_path / "s", o) == {"twoheads_out_big"}
 
 
 def test_a_slim_object_without_its_table_is_refused(folder: Path, tmp_path: Path) -> None:
