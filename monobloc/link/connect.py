@@ -51,6 +51,16 @@ def parse_connections(texts: Sequence[str]) -> list[tuple[str, str]]:
     return out
 
 
+def whole_name(name: str | None) -> str:
+    """What connected models are called together, where `--name` says it and where it does not."""
+    return name or "pipeline"
+
+
+def is_named(title: str, connect: Sequence[tuple[str, str]]) -> bool:
+    """Whether a connection names the model or a port of it; titles may have dots of their own."""
+    return any(text == title or text.startswith(f"{title}.") for pair in connect for text in pair)
+
+
 def connect_models(modules: Sequence[Module], connect: Sequence[tuple[str, str]], name: str) -> list[Module]:
     """One program of all connected models; the others stay as they are."""
     feeds = _resolve(modules, connect)

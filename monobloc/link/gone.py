@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from monobloc.codegen.names import identifier, mangle
 from monobloc.errors import LinkError, ToolchainError
+from monobloc.link.connect import is_named, whole_name
 from monobloc.link.header import CORE
 from monobloc.link.objects import Module
 from monobloc.options import Options
@@ -28,7 +29,7 @@ def explain(e: ToolchainError, modules: Sequence[Module], asked: Sequence[Option
 def check_connected(names: Iterable[str], modules: Sequence[Module], o: Options) -> None:
     """Refuse an application that knows the models that `--connect` joins, and not the program they are now."""
     names = sorted(names)
-    if not o.connect or any(n.startswith(f"{identifier(o.name or 'pipeline')}_") for n in names):
+    if not o.connect or any(n.startswith(f"{identifier(whole_name(o.name))}_") for n in names):
         return
     for name in names:
         if (m := _owner(name, modules)) is not None and (found := _connected(name, m, o)) is not None:
@@ -70,9 +71,8 @@ def _why(name: str, modules: Sequence[Module], asked: Sequence[Options]) -> Link
 
 
 def _connected(name: str, m: Module, o: Options) -> LinkError | None:
-    named = {text.partition(".")[0] for pair in o.connect for text in pair}
-    whole = identifier(o.name or "pipeline")
-    if m.title not in named or m.prefix == whole:
+    whole = identifier(whole_name(o.name))
+    if not is_named(m.title, o.connect) or m.prefix == whole:
         return None
     return LinkError(f"the application calls `{name}`, and `--connect` made `{m.title}` a part of `{whole}`",
                      notes=[f"functions of the whole begin with `{whole}_`, and are in its header"],

@@ -14,7 +14,7 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.link import header
 from monobloc.link.bind import Fixed, specialize
 from monobloc.link.clone import clone
-from monobloc.link.connect import connect_models
+from monobloc.link.connect import connect_models, whole_name
 from monobloc.link.objects import Module, PartInfo
 from monobloc.link.order import canonical_order
 from monobloc.link.persist import hold_state
@@ -29,7 +29,7 @@ def programs(
     _refuse_equal(merged)
     hold_state(merged, fixed.persist, bool(connect))
     if connect:
-        merged = connect_models(merged, connect, name or "pipeline")
+        merged = connect_models(merged, connect, whole_name(name))
     check_prefixes(merged)
     for m in merged:
         canonical_order(m.graph)

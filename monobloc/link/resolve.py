@@ -19,6 +19,7 @@ from pathlib import Path
 from monobloc.codegen.names import identifier
 from monobloc.errors import Diagnostics, LinkError
 from monobloc.link import header
+from monobloc.link.connect import is_named, whole_name
 from monobloc.link.line import Line, Unit, read_line, without_models
 from monobloc.link.objects import Module
 from monobloc.link.symbols import Symbols, is_code, read_symbols, used_by
@@ -152,11 +153,10 @@ class _Search:
 
     def _connected(self, line: Line) -> None:
         """Models that `--connect` names are needed by the program that it makes."""
-        named = [text for pair in self.o.connect for text in pair]
         titles = {m.title for m in self.given} | {t for u in self.joined if u.has_models for t in _titles(u)}
         for unit in line.units:
             own = set(_titles(unit)) if unit.has_models else set()
-            if any(text == t or text.startswith(f"{t}.") for t in own - titles for text in named):
+            if any(is_named(t, self.o.connect) for t in own - titles):
                 self._join(unit)
                 titles |= own
 
@@ -235,12 +235,11 @@ def check_options(objects: Sequence[Object], o: Options) -> None:
 def _refuse_clashes(modules: Sequence[Module], search: _Search, o: Options) -> None:
     """A function of the user's own under the name of one of a model's."""
     owner: dict[str, str] = {}
-    connected = {text.partition(".")[0] for pair in o.connect for text in pair}
     for m in modules:
-        if m.title not in connected:
+        if not is_named(m.title, o.connect):
             owner |= dict.fromkeys(header.symbols(m), f"the model `{m.title}` of {m.origin or m.title}")
     if o.connect:
-        name = o.name or "pipeline"
+        name = whole_name(o.name)
         owner |= {f"{identifier(name)}_{s}": f"the connected models, `{name}`" for s in header.CORE}
     problems = Diagnostics()
     for unit, symbols in search.joined.items():

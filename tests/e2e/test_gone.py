@@ -62,6 +62,18 @@ def test_a_model_that_became_a_part_of_another_program(folder: Path) -> None:
             build(inputs, folder / "app", emit, replace(o, **more))  # type: ignore[arg-type]
 
 
+def test_a_part_of_another_program_whose_name_has_a_dot(folder: Path) -> None:
+    """Its functions are missing if they are called, and free for the application's own."""
+    (folder / "a.onnx").rename(folder / "a.v1.onnx")
+    o = replace(O, connect=(("b.x", "a.v1.y"),))
+    models, app = [folder / "a.v1.onnx", folder / "b.onnx"], folder / "app.c"
+    app.write_text("int a_x2e_v1_run(void);\nint main(void) { return a_x2e_v1_run(); }\n")
+    with pytest.raises(LinkError, match=r"`--connect` made `a\.v1` a part of `pipeline`"):
+        build([*models, app], folder / "app", "exe", o)
+    app.write_text("int a_x2e_v1_run(void) { return 0; }\nint main(void) { return a_x2e_v1_run(); }\n")
+    build([*models, app], folder / "app", "exe", o)
+
+
 def test_other_missing_names_are_the_tools_business(folder: Path) -> None:
     (folder / "lost.c").write_text(CALLS + "int helper(void);\n" + MAIN.replace("return", "return helper() +"))
     with pytest.raises(Exception, match="undefined symbol: helper"):
