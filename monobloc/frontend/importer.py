@@ -273,17 +273,10 @@ def unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
 
 def as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
     """A bound value in the input's type, when that keeps it as it is."""
-    what = f"input '{name}' is {t}"
-    given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-    try:
-        with np.errstate(all="ignore"):
-            out = array.astype(t.dtype.numpy)
-            same = np.array_equal(out.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
-    except (TypeError, ValueError):
-        raise ModelError(f"{what}, which cannot hold the given {given}") from None
-    narrowed = t.dtype.is_float and array.dtype.kind == "f"  # 0.1 given as a Python float is meant
-    if not same and not narrowed:
-        raise ModelError(f"{what}, which cannot hold the given {given}")
+    out = t.dtype.hold(array)
+    if out is None:
+        given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        raise ModelError(f"input '{name}' is {t}, which cannot hold the given {given}")
     if out.ndim == 0 and t.dims and all(d == 1 or not isinstance(d, int) for d in t.dims):
         out = out.reshape((1,) * len(t.dims))
     return np.ascontiguousarray(out).reshape(out.shape)

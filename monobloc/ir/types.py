@@ -60,6 +60,17 @@ class DType(Enum):
     def is_signed(self) -> bool:
         return self.is_float or self.value[0] == "i"
 
+    def hold(self, array: np.ndarray) -> np.ndarray | None:
+        """The array in this type where that keeps its values, but for what rounding takes of floats."""
+        try:
+            with np.errstate(all="ignore"):
+                out = array.astype(self.numpy)
+                same = np.array_equal(out.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+        except (TypeError, ValueError):
+            return None
+        narrowed = self.is_float and array.dtype.kind == "f"  # 0.1 given as a Python float is meant
+        return out if same or narrowed else None
+
     @staticmethod
     def of(dtype: np.dtype | type) -> DType:
         """The DType of a numpy dtype; KeyError when there is none."""

@@ -167,11 +167,9 @@ def _as_type(name: str, given: np.ndarray, t: TensorType, m: Module) -> np.ndarr
     """The value in the input's type and shape, when that keeps it as it is."""
     what = f"`--bind {name}`"
     told = f"{given.dtype}[{','.join(map(str, given.shape))}]"
-    with np.errstate(all="ignore"):
-        out = given.astype(t.dtype.numpy)
-        same = np.array_equal(out.astype(given.dtype), given, equal_nan=given.dtype.kind == "f")
+    out = t.dtype.hold(given)
     notes = [f"the input is {t}, in {m.origin or m.title}"]
-    if not same and not (t.dtype.is_float and given.dtype.kind == "f"):  # 0.1 given as a Python float is meant
+    if out is None:
         raise ModelError(f"{what}: {t.dtype.value} cannot hold the given {told}", notes=notes)
     if out.size == 1 and t.size == 1:
         out = out.reshape(t.shape)

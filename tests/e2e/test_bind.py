@@ -119,6 +119,7 @@ def test_a_project_binds_in_tables(
     ({"bind": {"x": np.zeros((3, 8))}}, r"`--bind x`: several models(?s:.*)`kws.x` or `vad.x`"),
     ({"bind": {"kws.x": np.zeros((3, 8))}}, r"float64\[3,8\] does not fit f32\[2,8\](?s:.*)kws.onnx"),
     ({"bind": {"kws.mode": np.array(1.5)}}, "i64 cannot hold the given float64"),
+    ({"bind": {"kws.mode": np.array("three")}}, "i64 cannot hold the given <U5"),
     ({"start_from": ("kws.nothing",)}, "`--from kws.nothing`: no model has this tensor"),
     ({"keep_outputs": ("kws.nothing",)}, "`--keep-output kws.nothing`: no model has this output"),
     ({"bind": {"a": np.array(1)}, "keep_outputs": ("b",)}, "(?s)`--bind a`.*`--keep-output b`"),
