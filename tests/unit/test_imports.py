@@ -21,7 +21,7 @@ LAYERS = (
     ("link", "loader"),
     ("driver",),
     ("litert",),
-    ("report", "feeds", "run_image", "verify_run", "bench_run", "drivers"),
+    ("report", "feeds", "run_image", "verify_run", "bench_run"),
     ("drivers",),
     ("cli",),
     ("__init__", "__main__"),
