@@ -130,8 +130,7 @@ def report_of(file: Path, o: Options) -> dict[str, Any]:
         return known
     if elf.is_elf(data):
         console.note("not built here, or with `--no-cache`: layers and memory plan are in the build's `--report`")
-    of_bytes = facts.of_bytes(data, None, [])
-    return {"report": facts.FORMAT, "image": file.name, "bytes": len(data), **of_bytes, "models": []}
+    return {"report": facts.FORMAT, "image": file.name, "bytes": len(data), **facts.of_bytes(data), "models": []}
 
 
 def _read_report(file: Path) -> dict[str, Any]:
@@ -156,7 +155,7 @@ def _of_modules(file: Path, modules: Sequence[Module], o: Options) -> dict[str, 
     return {
         "report": facts.FORMAT, "image": file.name, "bytes": len(data), "target": o.target.name, "cpu": o.target.cpu,
         "features": list(o.target.features), "options": facts.options_facts(o),
-        **facts.of_bytes(data, None, programs), "models": [
+        **facts.of_bytes(data, programs), "models": [
             {**facts.of_program(p), **facts.fate(m.graph, p)} for m, p in zip(modules, programs, strict=True)],
     }
 

@@ -9,7 +9,6 @@ into pieces, and a walk from the entry points gives each piece the one that keep
 from __future__ import annotations
 
 import json
-import mmap
 import struct
 import zlib
 from bisect import bisect_right
@@ -73,9 +72,7 @@ def _piece(section: str, nth: int, start: int, size: int, name: str, symbol: boo
 
 def of_file(path: Path, map_text: str = "", user: Iterable[Path | str] = ()) -> Trace:
     """The trace of a linked or relocatable file that still has its symbols."""
-    with path.open("rb") as f:
-        data = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
-        return Trace(pieces_of(data, map_text), defined_by(user))
+    return Trace(pieces_of(ar.map_file(path), map_text), defined_by(user))
 
 
 def map_text(path: Path | None) -> str:

@@ -8,6 +8,7 @@ other ways. What takes memory but no room in the file (zeroed data) is listed ap
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from monobloc.codegen.lower import Lowered
@@ -22,17 +23,24 @@ Row = dict[str, Any]
 LTO_PARTS = (".monobloc", ".llvm.lto", ".llvmbc", ".llvmcmd")
 
 
-def boxes(
-    data: Buffer, trace: Trace | None, programs: Sequence[Lowered]
-) -> tuple[list[Row], list[Row], Teller]:
-    """Rows of the file, rows of the memory that only starts to exist when it runs, and who knows more."""
+@dataclass(frozen=True)
+class Boxes:
+    """Rows of a file, and what they were made from"""
+
+    rows: list[Row]
+    memory: list[Row]  # what only starts to exist when the file runs
+    trace: Trace
+    owners: list[Owner | None]  # of the trace's pieces
+
+
+def boxes(data: Buffer, trace: Trace | None, programs: Sequence[Lowered]) -> Boxes:
     found, known = extents(data, trace)
     teller = Teller(known, programs, _executable(data))
     rows = _joined(teller.row(x) for x in found)
-    zeros = _zeroed(data) if not found or found[0].section != "archive header" else set()
-    memory = [teller.memory_row(k) for k, p in enumerate(known.pieces) 
+    zeros = _zeroed(data)
+    memory = [teller.memory_row(k) for k, p in enumerate(known.pieces)
               if p.section in zeros and (p.symbol or p.name)]
-    return rows, sorted(memory, key=lambda r: (-r["bytes"], r["path"])), teller
+    return Boxes(rows, sorted(memory, key=lambda r: (-r["bytes"], r["path"])), known, teller.owners)
 
 
 def _executable(data: Buffer) -> set[str]:
@@ -55,7 +63,7 @@ class Teller:
     def __init__(self, trace: Trace, programs: Sequence[Lowered], code: set[str]) -> None:
         self.trace, self.code = trace, code
         self.names = Names(programs)
-        self.owners = owners(trace, programs)
+        self.owners = owners(trace, self.names)
 
     def row(self, x: Extent) -> Row:
         if x.piece is None:

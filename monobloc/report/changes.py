@@ -21,6 +21,7 @@ class Fate:
 
     def __init__(self, given: Graph, low: Lowered, removed: Sequence[str], unread: Sequence[str]) -> None:
         self.given, self.low, self.removed_outputs, self.unread_inputs = given, low, removed, unread
+        self.nodes = set(given.nodes)
         self.layer: dict[str, str] = {}  # the model's node -> the layer that does its work
         self.views: set[str] = set()
         for n in low.placement.order:
@@ -83,13 +84,10 @@ class Fate:
     def _weight(self, v: Value) -> Row | None:
         """A weight that is not in the image as it is, nor packed under its own name."""
         assert v.const is not None
-        if v.const.key in self.kept:
+        if v.const.key in self.kept or any(x.name.startswith(f"{v.name}.") for x in self.kept.values()):
             return None
         row: Row = {"what": "weight", "name": v.name, "bytes": v.type.bytes}
-        packed = [x for x in self.kept.values() if x.name.startswith(f"{v.name}.")]
-        if packed:
-            return None
-        users = [n for n in v.users if n in self.given.nodes] if v.users else []
+        users = [n for n in v.users if n in self.nodes]
         if users and all(n in self.only for n in users):
             return {**row, "reason": f"only removed outputs need it: {', '.join(self.only[users[0]])}"}
         layers = dict.fromkeys(self.layer[x] for n in users for x in (n.name, *n.locs) if x in self.layer)

@@ -17,7 +17,6 @@ from monobloc.ir.graph import Graph, Node, Value
 from monobloc.link import memory
 from monobloc.link.image import Image
 from monobloc.link.objects import Module, context, copy_graph, read_module
-from monobloc.link.trace import Trace
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.passes import run_passes
@@ -32,6 +31,8 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
     data = ar.map_file(image.path)
     given = {m.prefix: m.graph for m in image.given or image.modules}
     models = [{**of_program(p), **_changes(p, given, image)} for p in programs]
+    found = boxes.boxes(data, image.trace, programs)
+    remarks = image.trace.remarks if image.trace and o.remarks and o.lto != "none" else None
     return {
         "report": FORMAT,
         "monobloc": __version__,
@@ -44,8 +45,8 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
         "cpu": o.target.cpu,
         "features": list(o.target.features),
         "options": options_facts(o),
-        **of_bytes(data, image.trace, programs),
-        "llvm": llvm.remarks(image.trace, programs) if image.trace and o.remarks and o.lto != "none" else None,
+        **_bytes(data, found),
+        "llvm": None if remarks is None else llvm.told(remarks, found.trace, found.owners),
         "ram": memory.ram_of(programs),
         "ram_by_region": {name or "ram": n for name, n in memory.ram_by_region(programs).items()},
         "flash": len(data),
@@ -121,13 +122,16 @@ def options_facts(o: Options) -> dict[str, Any]:
     return {n: getattr(o, n) for n in names}
 
 
-def of_bytes(data: memoryview, trace: Trace | None, programs: Sequence[Lowered]) -> dict[str, Any]:
-    """Where every byte of a file goes, by owner, kind and section."""
-    rows, zeros, _ = boxes.boxes(data, trace, programs)
+def of_bytes(data: memoryview, programs: Sequence[Lowered] = ()) -> dict[str, Any]:
+    """Where every byte of a file goes, by owner, kind and section: of one of whose link nothing is known."""
+    return _bytes(data, boxes.boxes(data, None, programs))
+
+
+def _bytes(data: memoryview, found: boxes.Boxes) -> dict[str, Any]:
     named = [{"name": r["symbol"], "bytes": r["bytes"], "section": r["section"],
-              **({"also": r["also"]} if "also" in r else {})} for r in (*rows, *zeros) if r.get("symbol")]
-    return {"sections": of_sections(data), "totals": boxes.totals(rows), "boxes": rows, "memory": zeros,
-            "symbols": sorted(named, key=lambda s: (-s["bytes"], s["name"]))}
+              **({"also": r["also"]} if "also" in r else {})} for r in (*found.rows, *found.memory) if r.get("symbol")]
+    return {"sections": of_sections(data), "totals": boxes.totals(found.rows), "boxes": found.rows,
+            "memory": found.memory, "symbols": sorted(named, key=lambda s: (-s["bytes"], s["name"]))}
 
 
 # -- files --------------------------------------------------------------------------------------------

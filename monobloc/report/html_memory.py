@@ -9,6 +9,7 @@ from monobloc.report.markup import fold, hue, number, table
 
 Report = dict[str, Any]
 WIDTH, HEIGHT, LEFT = 1000, 300, 70
+SHOWN = 12  # rows of memory in words; the bar has all
 
 
 def section(r: Report) -> str:
@@ -23,7 +24,7 @@ def section(r: Report) -> str:
         out.append(_stack(rows, total))
         out.append(table(("memory of", "what", "bytes"),
             [[_chip(k) + escape(" > ".join(x["path"][:-1])), x["symbol"] or x["path"][-1], x["bytes"]]
-             for k, x in enumerate(rows[:12])], _rest(rows, total), raw=(0,)))
+             for k, x in enumerate(rows[:SHOWN])], _rest(rows, total), raw=(0,)))
     if any(b["shared"] for m in models for b in m.get("banks", ())):
         out.append("<p>Models run one at a time, so what lives within a run is in one piece of memory that all share, "
                    "as large as the largest needs it.</p>")
@@ -36,7 +37,7 @@ def _chip(k: int) -> str:
 
 
 def _rest(rows: list[Report], total: int) -> tuple[Any, ...]:
-    more = f" ({len(rows) - 12} more are not shown)" if len(rows) > 12 else ""
+    more = f" ({len(rows) - SHOWN} more are not shown)" if len(rows) > SHOWN else ""
     return f"all of it{more}", "", total
 
 

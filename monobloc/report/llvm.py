@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from monobloc.codegen.lower import Lowered
-from monobloc.link.remarks import BY_HAND
+from monobloc.link.remarks import BY_HAND, Remark
 from monobloc.link.trace import Trace
 from monobloc.report.demangle import readable
-from monobloc.report.owners import Owner, owners
+from monobloc.report.owners import Owner
 
 Row = dict[str, Any]
 _ELSEWHERE = "its definition is unavailable"
 
 
-def remarks(trace: Trace, programs: Sequence[Lowered]) -> dict[str, list[Row]]:
-    """What was inlined into what and what not, and for every function with loops what became of them."""
-    found, known = trace.remarks, owners(trace, programs)
+def told(found: Sequence[Remark], trace: Trace, known: Sequence[Owner | None]) -> dict[str, list[Row]]:
+    """What was inlined into what and what not, and for every function with loops what became of them.
+
+    `known`: the owners of the trace's pieces.
+    """
     where = places(trace, known)
     ours = {p.name for p, o in zip(trace.pieces, known, strict=True) if o is not None and o.model}
     out: dict[str, list[Row]] = {"inlined": [], "not_inlined": [], "loops": []}

@@ -27,7 +27,6 @@ _COPY = re.compile(r"\.\d+$|\.(?:part|cold|constprop|isra|specialized|resume)(?:
 APPLICATION, C_LIBRARY, RUNTIME, SHARED, FILE, UNKNOWN = (
     "application", "C library", "runtime", "shared by several", "the file itself", "not told apart")
 ROUNDS = 8  # of asking readers; each settles what is one reference further away
-KINDS = ("code", "kernel", "weights", "data", "structure", "padding")
 _TABLES = {  # what the linker makes, by section
     ".interp": "dynamic linking", ".dynsym": "dynamic linking", ".dynstr": "dynamic linking",
     ".gnu.hash": "dynamic linking", ".hash": "dynamic linking", ".gnu.version": "dynamic linking",
@@ -80,9 +79,8 @@ class Names:
         return {low.interface.prefix: low.interface.title for low in self.programs}
 
 
-def owners(trace: Trace, programs: Sequence[Lowered]) -> list[Owner | None]:
+def owners(trace: Trace, names: Names) -> list[Owner | None]:
     """One for each piece; None where nothing tells."""
-    names = Names(programs)
     first = [_layer_of(p, _by_name(p, trace, names), names) for p in trace.pieces]
     out = list(first)
     loose = [k for k, o in enumerate(out) if o is None or (o.model and not o.part)]

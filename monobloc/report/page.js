@@ -66,16 +66,15 @@ const largest = node => [...node.inner.values()].sort((a, b) => b.bytes - a.byte
 
 function draw(node, into, x, y, w, h, depth) {
   layout(largest(node), x, y, w, h, (n, bx, by, bw, bh) => {
-    const name = n.row ? n.row.label || n.name : n.name;
     if (!n.inner.size || bw < 5 || bh < 5 || depth > 3) {
       const leaf = box("leaf " + kindOf(n), n, bx, by, bw, bh, into);
-      if (bw > 34 && bh > 13) leaf.textContent = name;
+      if (bw > 34 && bh > 13) leaf.textContent = n.name;
       leaf.onclick = e => { e.stopPropagation(); show(n.inner.size ? n : n.up); };
       return;
     }
     const group = box("group", n, bx, by, bw, bh, into);
     const head = bw > 40 && bh > 28 ? 17 : 0;
-    if (head) { const b = document.createElement("b"); b.textContent = name; group.appendChild(b); }
+    if (head) { const b = document.createElement("b"); b.textContent = n.name; group.appendChild(b); }
     group.onclick = e => { e.stopPropagation(); show(n); };
     draw(n, group, 1, head, bw - 4, bh - head - 3, depth + 1);
   });

@@ -1,7 +1,7 @@
 """How long a build took and how much memory, phase by phase.
 
-The only part of a report that differs from run to run. Phases are what the progress line says; memory
-is what this process and the tools it started held at most, sampled while they run, since the system
+The only part of a report that differs from run to run. Phases begin where the progress line says so;
+memory is what this process and the tools it started held at most, sampled while they run, since the system
 reports a finished child's peak together with that of whoever started it.
 """
 
@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any
 
 _EVERY = 0.02  # seconds between samples
+_PHASES = {"reading": "reading models", "finding": "finding live outputs", "optimizing": "optimizing models",
+           "linking": "linking"}
 _STATUS = re.compile(rb"^(VmHWM|VmRSS):\s+(\d+) kB", re.MULTILINE)
 
 
@@ -42,9 +44,9 @@ class Phases:
 
     def __call__(self, text: str) -> None:
         self.tell(text)
-        self._close()
-        name = _general(text)
-        self._phases.append(_Phase(name))
+        if (name := _phase_of(text)) is not None:
+            self._close()
+            self._phases.append(_Phase(name))
 
     def __enter__(self) -> Phases:
         self._started = self.clock()
@@ -84,14 +86,12 @@ class Phases:
         return {"seconds": round(sum(p.seconds for p in merged.values()), 3), "phases": rows}
 
 
-def _general(text: str) -> str:
-    """`compiling app.c` and `compiling dsp.c` are one phase."""
-    words = text.split()
-    if len(words) > 1 and words[0] in ("reading", "optimizing"):
-        return f"{words[0]} models"
-    if words[0] == "compiling" and len(words) > 1:
-        return "compiling sources"
-    return {"compiling": "compiling models"}.get(text, text) if "nobody reads" not in text else "finding live outputs"
+def _phase_of(text: str) -> str | None:
+    """`compiling app.c` and `compiling dsp.c` are one phase; what does not begin one is said of the phase at hand."""
+    first, _, rest = text.partition(" ")
+    if first == "compiling":
+        return "compiling sources" if rest else "compiling models"
+    return _PHASES.get(first)
 
 
 def _note_memory(phase: _Phase) -> None:

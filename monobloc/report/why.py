@@ -33,7 +33,7 @@ class Answer:
 def explain(r: Report, name: str) -> list[Answer]:
     found = [*_symbols(r, name), *_groups(r, name)]
     for m in r["models"]:
-        found += [*_layers(r, m, name), *_tensors(m, name), *_weights(r, m, name), *_ports(m, name), *_gone(m, name)]
+        found += [*_layers(m, name), *_tensors(m, name), *_weights(r, m, name), *_ports(m, name), *_gone(m, name)]
         decided = _decisions(m, name)
         if decided:
             found.append(Answer(f"decisions about {name} in model {m['title']}", decisions=decided))
@@ -43,7 +43,7 @@ def explain(r: Report, name: str) -> list[Answer]:
 # -- what is in the file ------------------------------------------------------------------------------
 def _symbols(r: Report, name: str) -> Iterator[Answer]:
     for b in (*r.get("boxes", ()), *r.get("memory", ())):
-        if name in (b.get("symbol"), b["path"][-1], *b.get("also", ())):
+        if name in (b["path"][-1], *_symbols_of(b)):
             a = Answer(f"{b['bytes']:,} bytes of {b['section']}: {' > '.join(b['path'])}", chain=_chain(b))
             if b.get("also"):
                 a.lines.append(f"the same bytes are {', '.join(b['also'])}: equal code is kept once")
@@ -88,7 +88,7 @@ def _groups(r: Report, name: str) -> Iterator[Answer]:
 
 
 # -- models -------------------------------------------------------------------------------------------
-def _layers(r: Report, m: Report, name: str) -> Iterator[Answer]:
+def _layers(m: Report, name: str) -> Iterator[Answer]:
     for x in m["layers"]:
         if name == x["name"] or name in x["from"]:
             kernel = x["kernel"] or "loops"
