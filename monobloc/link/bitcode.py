@@ -22,13 +22,12 @@ from pathlib import Path
 from monobloc.cache import Cache, key, write_atomic
 from monobloc.errors import Diagnostics, LinkError
 from monobloc.object import ar, bitcode, elf, fat, toolchain
-from monobloc.object.bitcode import Bitcode
+from monobloc.object.bitcode import EMBEDDED, FAT, Bitcode
 from monobloc.object.elf import Buffer, Elf
 from monobloc.options import Options
 
 Inline = Callable[[str], bool]  # whether a function of this name is inlined wherever it is called
 _GENERATED = ("DW.ref.", "__x86.", "__llvm_")  # what only native code defines: references and thunks of its own
-FAT, EMBEDDED = ".llvm.lto", ".llvmbc"
 _HIDDEN = b".llvm.off"  # as long as FAT: a section that the linker does not look for
 _DEFINE = re.compile(r'^(define\b[^@\n]*@("[^"\n]*"|[-\w.$]+)\(.*\)[^\n]*?) #(\d+)', re.MULTILINE)
 _GROUP = re.compile(r"^attributes #(\d+) = \{([^\n]*)\}$", re.MULTILINE)
@@ -154,9 +153,9 @@ class Reader:
 
 def _obstacle(b: Bitcode) -> str:
     """Why bitcode cannot be linked as such; empty if it can."""
-    ours = toolchain.find_tools().llvm
-    if b.major is not None and b.major > int(ours.partition(".")[0]):
-        return f"its bitcode is of {b.producer.replace('LLVM', 'LLVM ', 1)}, and this link reads up to LLVM {ours}"
+    ours = toolchain.find_tools()
+    if b.major is not None and b.major > ours.llvm_major:
+        return f"its bitcode is of {b.producer.replace('LLVM', 'LLVM ', 1)}, and this link reads up to LLVM {ours.llvm}"
     if b.modules == 0:
         return "it holds no module"
     if b.modules > 1:

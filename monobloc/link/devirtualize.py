@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from monobloc.errors import LinkError
-from monobloc.object import ar, elf
+from monobloc.object import ar, bitcode, elf
 from monobloc.object.elf import Buffer, Elf
 from monobloc.object.toolchain import Libc
 from monobloc.options import Options
@@ -33,7 +33,6 @@ RUNTIMES = frozenset(
 )
 LOADERS = frozenset(("dlopen", "dlmopen", "dlsym", "dlvsym", "__libc_dlopen_mode", "g_module_open", "lt_dlopen"))
 EXPORTING = frozenset(("--export-dynamic", "-export-dynamic", "-E"))
-_BITCODE = b"BC\xc0\xde"
 
 
 def assume(
@@ -88,7 +87,7 @@ def _obstacle_in(path: Path) -> str:
 
 
 def _of_object(data: Buffer) -> str:
-    if bytes(data[:4]) == _BITCODE:
+    if bitcode.is_bitcode(data):
         raw = bytes(data)
         return "loads code at run time" if any(n.encode() in raw for n in LOADERS) else ""
     if not elf.is_elf(data):
@@ -98,7 +97,7 @@ def _of_object(data: Buffer) -> str:
         return "is a shared library written in C++" if _speaks_cxx(e) else ""
     if {s.name for s in e.symbols} & LOADERS:
         return "loads code at run time"
-    fat = any(s.name == ".llvm.lto" for s in e.sections)
+    fat = any(s.name == bitcode.FAT for s in e.sections)
     return "holds classes without type informations" if not fat and _hides_classes(e) else ""
 
 

@@ -17,7 +17,7 @@ from monobloc.errors import LinkError
 from monobloc.object.elf import Buffer
 
 MAGIC, WRAPPER = b"BC\xc0\xde", b"\xde\xc0\x17\x0b"
-SECTIONS = (".llvm.lto", ".llvmbc")
+FAT, EMBEDDED = ".llvm.lto", ".llvmbc"  # sections of native objects that hold it
 _IDENTIFICATION, _MODULE, _SUMMARY, _STRTAB, _SYMTAB = 13, 8, 20, 23, 25
 _FLAGS, _UNIFIED = 20, 0x200  # record of a summary, and its bit
 _UNDEFINED, _GLOBAL = 1 << 3, 1 << 10  # of a symbol
