@@ -82,11 +82,10 @@ class Reader:
         new = [self._read(m.data, f"{path}({m.name})") for m in members]
         if all(n is None for n in new):
             return path
-        files = []
-        for i, (m, n) in enumerate(zip(members, new, strict=True)):
-            files.append(self.folder / str(k) / str(i) / Path(m.name).name)
-            write_atomic(files[-1], [m.data if n is None else n])
-        return toolchain.archive(files, self.folder / str(k) / path.name)
+        made = self.folder / str(k) / path.name
+        write_atomic(made, ar.write(ar.Member(Path(m.name).name, m.data if n is None else memoryview(n))
+                                    for m, n in zip(members, new, strict=True)))
+        return made
 
     # -- one object --
     def _read(self, data: Buffer, name: str) -> Buffer | None:
@@ -223,12 +222,9 @@ def defined(paths: Collection[Path]) -> set[str]:
     """Global symbols that objects and archives define, in whatever form."""
     out: set[str] = set()
     for path in paths:
-        data = ar.map_file(path)
-        for name, item in [(m.name, m.data) for m in ar.members(data, path)] if ar.is_archive(data) else [("", data)]:
-            if bitcode.is_bitcode(item):
-                out |= bitcode.read(item, f"{path}({name})" if name else str(path)).defined
-            elif elf.is_elf(item):
-                out |= {s.name for s in elf.symbols(item) if s.defined and s.bind != elf.STB_LOCAL}
+        for name, data in ar.contents(path):
+            if bitcode.is_bitcode(data):
+                out |= bitcode.read(data, name).defined
+            elif elf.is_elf(data):
+                out |= {s.name for s in elf.symbols(data) if s.defined and s.bind != elf.STB_LOCAL}
     return out
-
-

@@ -77,11 +77,8 @@ def _library(name: str, libdirs: Sequence[Path]) -> Path | None:
 def _obstacle_in(path: Path) -> str:
     if not path.is_file():
         return ""  # the linker tells
-    data = ar.map_file(path)
     try:
-        if ar.is_archive(data):
-            return next((why for m in ar.members(data, path) if (why := _of_object(m.data))), "")
-        return _of_object(data)
+        return next((why for _, data in ar.contents(path) if (why := _of_object(data))), "")
     except LinkError:
         return "cannot be read"
 

@@ -274,20 +274,12 @@ def defined_by(user: Iterable[Path | str]) -> dict[str, str]:
     for path in user:
         if not isinstance(path, Path) or not path.is_file():
             continue
-        for name, data in _objects(path):
+        for full, data in ar.contents(path, path.name):
+            name = plain_file(full)
             for y in _symbols(data):
                 if y.defined and y.name and y.type in _SOURCE and out.setdefault(y.name, name) != name:
                     out[y.name] = out[y.name] if y.bind == elf.STB_LOCAL else name
     return out
-
-
-def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:
-    data = ar.map_file(path)
-    if ar.is_archive(data):
-        for m in ar.members(data, path):
-            yield plain_file(f"{path.name}({m.name})"), m.data
-    else:
-        yield plain_file(path.name), data
 
 
 def _symbols(data: Buffer) -> list[Symbol]:

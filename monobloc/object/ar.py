@@ -41,6 +41,16 @@ def map_file(path: Path) -> memoryview:
         raise LinkError(f"cannot read `{path}`: {(e.strerror or str(e)).lower()}") from None
 
 
+def contents(path: Path, called: str = "") -> Iterator[tuple[str, memoryview]]:
+    """A file, or its members if it is an archive, each with its name in messages: `called` in place of the path."""
+    data, name = map_file(path), called or str(path)
+    if not is_archive(data):
+        yield name, data
+        return
+    for m in members(data, path):
+        yield f"{name}({m.name})", m.data
+
+
 def members(data: Buffer, path: Path | None = None) -> Iterator[Member]:
     """All object members in order. `path` is needed to find the members of a thin archive."""
     view = memoryview(data)
