@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from monobloc.driver import build
+from monobloc.codegen.lower import Lowered
+from monobloc.driver import Build, build
 from monobloc.link.image import Partitions
 from monobloc.loader import CompiledModel
 from monobloc.object import sysroot
@@ -54,9 +56,27 @@ def one_more(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Non
     nodes[17].input[0] = "e"
 
 
-def made(path: Path, cache: Path, lto: str, out: str = "m.so") -> Partitions:
+def two_more(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> None:
+    """Two of them: results take turns in two places, so none behind them moves"""
+    one_more(nodes, weights)
+    nodes.insert(17, helper.make_node("MatMul", ["e", "extra"], ["f"], "again"))
+    nodes[18].input[0] = "f"
+
+
+def built(path: Path, cache: Path, lto: str, out: str = "m.so") -> Build:
     o = Options(lto=lto, cache=cache)  # type: ignore[arg-type]
-    return build([path], path.parent / out, "shared", o).image.partitions
+    return build([path], path.parent / out, "shared", o)
+
+
+def made(path: Path, cache: Path, lto: str, out: str = "m.so") -> Partitions:
+    return built(path, cache, lto, out).image.partitions
+
+
+def places(low: Lowered) -> dict[str, list[int]]:
+    """Where in memory the operands of every layer are; weights are named, and have no place."""
+    p = low.placement
+    return {n.name: [p.offset[p.storage[v].base] + p.storage[v].offset for v in (*n.used, *n.outputs) if v in p.storage]
+            for n in p.order}
 
 
 @pytest.mark.parametrize("lto", ["none", "thin"])
@@ -76,13 +96,22 @@ def test_what_an_edit_of_the_model_recompiles(lto: str, tmp_path: Path) -> None:
         assert (tmp_path / "m.so").read_bytes() == (tmp_path / "clean.so").read_bytes()
 
 
-def test_an_inserted_operator_recompiles_what_is_near(tmp_path: Path) -> None:
-    """The operator's partition, and those with layers whose places in memory moved."""
+@pytest.mark.parametrize(("change", "moves"), [(one_more, 8), (two_more, 1)])
+def test_an_inserted_operator_recompiles_what_is_near(change: Change, moves: int, tmp_path: Path) -> None:
+    """The operator's partition, those with layers whose places in memory moved, and the two that know all layers."""
     path, cache = tmp_path / "m.onnx", tmp_path / "cache"
     chain(path)
-    first = made(path, cache, "none")
-    chain(path, one_more)
-    assert 0 < made(path, cache, "none").compiled < first.count
+    first = built(path, cache, "none")
+    chain(path, change)
+    second = built(path, cache, "none")
+    before, after = places(first.programs[0]), places(second.programs[0])
+    reached = {layer for layer, where in after.items() if before.get(layer) != where}
+    assert len(reached & set(before)) == moves
+    layers = [set(re.findall(r"^MB_LAYER int layer_1m_(\w+)\(", text, re.M))
+              for text in second.programs[0].files.values()]
+    assert set().union(*layers) == set(after)
+    again = sum(bool(f & reached) for f in layers) + 2
+    assert second.image.partitions == Partitions(first.image.partitions.count, again)
 
 
 def test_new_weights_are_what_runs(tmp_path: Path) -> None:
