@@ -245,3 +245,7 @@ int32_t f = mb_tfl_logistic16(gate[size + j]), i = mb_tfl_logistic16(gate[j]);
         yield Case((gates, r, h, c), attrs | {"clip": 9000, "once": 1}, "clip")
         wide = rng.integers(-(2**15), 2**15, (1, 200, 4)).astype(np.int16)
         yield Case((wide, r[:4, :1], h[:1, :1], c[:1, :1]), attrs, "curves")
+        kept = np.repeat(np.array([-(2**15), 2**15 - 1, 0, 2**15 - 1], np.int16), 64).reshape(1, 1, 256)
+        far = np.linspace(2**14, 2**15 - 1, 64).astype(np.int16).reshape(1, 64)  # where tanh looks at 5 integer bits
+        rest = np.zeros((256, 64), np.int8), np.zeros((1, 64), np.int8)
+        yield Case((kept, *rest, far), attrs | {"bits": 4}, "far")

@@ -1,7 +1,8 @@
 /* TFLite's fixed-point scaling, as its reference kernels do it. A factor is multiplier * 2^(shift - 31).
  *
  * mb_tfl_scale doubles the product and rounds its high half, then shifts right and rounds half away from
- * zero: two roundings. mb_tfl_scale_once rounds once, half up. mb_tfl_scale64, for sums of 64 bits, has a multiplier of 15 bits and rounds once. */
+ * zero: two roundings. mb_tfl_scale_once rounds once, half up. mb_tfl_scale64, for sums of 64 bits, has a
+ * multiplier of 15 bits and rounds once. */
 #ifndef MB_TFL_H
 #define MB_TFL_H
 
@@ -44,7 +45,7 @@ MB_INLINE int32_t mb_tfl_high16(int32_t a, int32_t b) {
 
 MB_INLINE int32_t mb_tfl_exp16(int32_t a, int32_t bits) {
   const int32_t base = 28918, third = 10923;
-  const int32_t factors[6] = {25520, 19875, 12055, 4435, 600, 11};
+  const int32_t factors[7] = {25520, 19875, 12055, 4435, 600, 11, 0}; /* tanh of 4 integer bits asks for 5 */
   int32_t fraction = 15 - bits, quarter = 1 << (fraction - 2);
   int32_t part = (a & (quarter - 1)) - quarter;
   int32_t x = part * (1 << bits) + (1 << 12);
