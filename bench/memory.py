@@ -21,6 +21,7 @@ from monobloc import plan
 from monobloc.codegen.place import find_aliases, place, planner_program
 from monobloc.codegen.unit import scratch_bytes
 from monobloc.frontend.importer import load_onnx
+from monobloc.frontend.importing import Choices
 from monobloc.passes import PassContext, run_passes
 from monobloc.targets import resolve
 
@@ -56,7 +57,7 @@ class Row:
 def measure(
     path: Path, shapes: dict[str, tuple[int, ...]], target: str, cpu: str | None, threads: int, seconds: float
 ) -> Row:
-    g = load_onnx(path, shapes=shapes).graph
+    g = load_onnx(path, Choices(shapes)).graph
     ctx = PassContext(target=resolve(target, cpu), numerics="default", threads=threads, optimize="speed", stage="image")
     run_passes(g, ctx)
     scratch = scratch_bytes(g, ctx.target, threads)

@@ -16,7 +16,7 @@ from monobloc.cache import Cache, default_root, write_atomic
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError
-from monobloc.frontend import MODEL_SUFFIXES, Imported, load_model
+from monobloc.frontend import MODEL_SUFFIXES, Choices, Imported, load_model
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, foreign, gone
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
@@ -54,8 +54,12 @@ class Build:
         return self.image.programs
 
 
+def choices_of(o: Options) -> Choices:
+    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None)
+
+
 def import_model(path: Path | bytes, o: Options) -> Imported:
-    imported = load_model(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+    imported = load_model(path, choices_of(o))
     if o.start_from:
         start_from(imported.graph, o.start_from)
     return imported

@@ -40,6 +40,7 @@ from monobloc.cache import Cache, default_root  # noqa: E402
 from monobloc.codegen.lower import lower  # noqa: E402
 from monobloc.errors import ErrorList, ModelError, MonoblocError, ToolchainError, UnsupportedError  # noqa: E402
 from monobloc.frontend.importer import load_onnx  # noqa: E402
+from monobloc.frontend.importing import Choices  # noqa: E402
 from monobloc.ir.graph import Graph  # noqa: E402
 from monobloc.link.image import link_modules  # noqa: E402
 from monobloc.link.objects import Module, context, copy_graph  # noqa: E402
@@ -231,7 +232,7 @@ def import_case(model: Any, feeds: dict[str, Any]) -> tuple[Graph, frozenset[str
     while True:
         shapes = {k: a.shape for k, a in arrays.items() if k not in bound}
         try:
-            return load_onnx(model, shapes=shapes, bind={k: arrays[k] for k in bound}).graph, bound
+            return load_onnx(model, Choices(shapes=shapes, bind={k: arrays[k] for k in bound})).graph, bound
         except MonoblocError as e:
             hints = [h for x in errors_of(e) if isinstance(x, UnsupportedError) for h in x.hints]
             wanted = {m for h in hints for m in re.findall(r"--bind ([^\s=]+)=", h)} & arrays.keys()

@@ -41,7 +41,7 @@ def check(models: list[Path], json: bool, flags: Flags) -> int:
 
 def facts_of_model(path: Path, o: Options) -> Facts:
     """What the file is, and the graph as the options ask for it."""
-    known = describe(path, shapes=o.shapes, dims=o.dims, bind=o.bind, keep_outputs=o.keep_outputs or None)
+    known = describe(path, driver.choices_of(o))
     return replace(known, imported=driver.import_model(path, o)) if known.imported and o.start_from else known
 
 

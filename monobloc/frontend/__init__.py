@@ -2,6 +2,7 @@
 
 from monobloc.frontend.describe import Facts, describe
 from monobloc.frontend.formats import MODEL_SUFFIXES, load_model
-from monobloc.frontend.importer import Imported, load_onnx
+from monobloc.frontend.importer import load_onnx
+from monobloc.frontend.importing import Choices, Imported
 
-__all__ = ["MODEL_SUFFIXES", "Facts", "Imported", "describe", "load_model", "load_onnx"]
+__all__ = ["MODEL_SUFFIXES", "Facts", "Imported", "Choices", "describe", "load_model", "load_onnx"]

@@ -7,7 +7,7 @@ every problem is kept, the operators that are not supported apart from the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,10 @@ from monobloc.errors import ErrorList, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import declared
 from monobloc.frontend.formats import load_model, tells_tflite
 from monobloc.frontend.functions import domain_of
-from monobloc.frontend.importer import Imported, Model, guarded
-from monobloc.frontend.source import Source
+from monobloc.frontend.importing import Choices, Imported, Model, guarded
+from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.tensors import DTYPES
 from monobloc.frontend.tflite import facts as tflite_facts
-from monobloc.ir.types import Shape
 
 
 @dataclass(frozen=True)
@@ -51,19 +50,13 @@ class Facts:
     imported: Imported | None
 
 
-def describe(
-    model: Model,
-    *,
-    shapes: Mapping[str, Shape] | None = None,
-    dims: Mapping[str, int] | None = None,
-    bind: Mapping[str, Any] | None = None,
-    keep_outputs: Sequence[str] | None = None,
-) -> Facts:
+def describe(model: Model, choices: Choices | None = None) -> Facts:
     """Facts of a model. Raises only when the file is no model at all."""
-    facts: dict[str, Any] = _tflite(model) if tells_tflite(model) else guarded(model, _facts)
+    with guarded(model):
+        facts = _tflite(model) if tells_tflite(model) else _facts(read_source(model))
     imported, errors = None, []
     try:
-        imported = load_model(model, shapes=shapes, dims=dims, bind=bind, keep_outputs=keep_outputs)
+        imported = load_model(model, choices)
     except ErrorList as e:
         errors = e.errors
     except MonoblocError as e:

@@ -1,15 +1,13 @@
-"""Which front end reads a model: what the file begins with says it, its name only where it cannot be read."""
+"""Which front end reads a model: TFLite files bear a mark, or are named so; anything else is taken for ONNX."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from monobloc.frontend.importer import Imported, Model, load_onnx
+from monobloc.frontend.importer import load_onnx
+from monobloc.frontend.importing import Choices, Imported, Model
 from monobloc.frontend.tflite import is_tflite, load_tflite
-from monobloc.ir.types import Shape
 
 MODEL_SUFFIXES = (".onnx", ".tflite")
 
@@ -27,15 +25,6 @@ def tells_tflite(model: Model) -> bool:
         return Path(model).suffix == ".tflite"
 
 
-def load_model(
-    model: Model,
-    *,
-    shapes: Mapping[str, Shape] | None = None,
-    dims: Mapping[str, int] | None = None,
-    bind: Mapping[str, Any] | None = None,
-    keep_outputs: Sequence[str] | None = None,
-    name: str | None = None,
-) -> Imported:
-    """The graph of a model of any format; see `load_onnx`."""
-    load = load_tflite if tells_tflite(model) else load_onnx
-    return load(model, shapes=shapes, dims=dims, bind=bind, keep_outputs=keep_outputs, name=name)
+def load_model(model: Model, choices: Choices | None = None) -> Imported:
+    """The graph of a model of any format"""
+    return (load_tflite if tells_tflite(model) else load_onnx)(model, choices)

@@ -8,11 +8,7 @@ a traceback.
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -21,84 +17,30 @@ from monobloc.errors import Diagnostics, ModelError, MonoblocError, UnsupportedE
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
+from monobloc.frontend.importing import Choices, Imported, Model, as_declared, guarded, unknown_name
 from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import Shape, TensorType
 
-Result = TypeVar("Result")
-Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto
 
-
-@dataclass(frozen=True)
-class Options:
-    """What the user decides of a model"""
-
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    bind: Mapping[str, np.ndarray] = field(default_factory=dict)
-    keep_outputs: Sequence[str] | None = None
-    name: str | None = None
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A graph, what was assumed on the way, and facts of the file"""
-
-    graph: Graph
-    notes: list[str]
-    dims: dict[str, int]
-    opsets: dict[str, int]
-    ir_version: int
-    producer: str
-    metadata: dict[str, str]
-
-
-def load_onnx(
-    model: Model,
-    *,
-    shapes: Mapping[str, Shape] | None = None,
-    dims: Mapping[str, int] | None = None,
-    bind: Mapping[str, Any] | None = None,
-    keep_outputs: Sequence[str] | None = None,
-    name: str | None = None,
-) -> Imported:
-    """Import a model from a path, bytes or a ModelProto; MonoblocError tells everything that is
-    wrong.
-
-    `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names
-    the outputs wanted, which may be any value of the graph.
-    """
-    arrays = {k: np.asarray(v) for k, v in (bind or {}).items()}
-    tuples = {k: tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
-    options = Options(tuples, dict(dims or {}), arrays, keep_outputs, name)
-    return guarded(model, lambda source: _Import(source, options).run())
-
-
-def guarded(model: Model, work: Callable[[Source], Result]) -> Result:
-    """`work(source)`; whatever a hostile file makes go wrong becomes a ModelError."""
-    source = Source("model", onnx.ModelProto())
-    try:
-        source = read_source(model)
-        return work(source)
-    except MonoblocError:
-        raise
-    except Exception as e:
-        text = f"cannot be read: {type(e).__name__}: {str(e)[:200]}"
-        raise ModelError(text, loc=source.loc) from e
+def load_onnx(model: Model, choices: Choices | None = None) -> Imported:
+    """Import a model from a path, bytes or a ModelProto; MonoblocError tells everything that is wrong."""
+    with guarded(model):
+        return _Import(read_source(model), choices or Choices()).run()
 
 
 class _Import:
     """One import; the methods in the order they run."""
 
-    def __init__(self, source: Source, options: Options) -> None:
-        self.source, self.options = source, options
+    def __init__(self, source: Source, choices: Choices) -> None:
+        self.source, self.choices = source, choices
         self.model, self.proto = source.model, source.model.graph
         self.loc = source.loc
         self.diagnostics = Diagnostics()
         self.notes: list[str] = []
-        self.graph = Graph(options.name or (source.path.stem if source.path else self.proto.name) or "model")
+        self.graph = Graph((source.path.stem if source.path else self.proto.name) or "model")
         files = ExternalFiles(source.path.parent if source.path else None)
         self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics)
         self.frame = Frame(self._opsets())
@@ -160,11 +102,11 @@ class _Import:
         """Every input that is no initializer becomes an input of the graph, or a bound constant."""
         types = self._declared_inputs()
         bound = self._bound(types)
-        shapes = {**self.options.shapes, **{k: v.shape for k, v in bound.items()}}
+        shapes = {**self.choices.shapes, **{k: v.shape for k, v in bound.items()}}
         shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN}
         sizes: dict[str, Shape] = {}
         try:
-            sizes, self.dims, notes = solve(types, shapes, self.options.dims, self.source.name)
+            sizes, self.dims, notes = solve(types, shapes, self.choices.dims, self.source.name)
             self.notes += notes
         except ModelError as e:
             self._report(e)
@@ -203,7 +145,7 @@ class _Import:
     def _default_input(self, v: onnx.ValueInfoProto) -> None:
         """An input that has an initializer is a constant."""
         value = self.frame.names[v.name]
-        if v.name in self.options.shapes or v.name in self.options.bind:
+        if v.name in self.choices.shapes or v.name in self.choices.bind:
             raise ModelError(f"input '{v.name}' has an initializer and cannot be given")
         if isinstance(value, Value):
             problem = contradiction(value, v.type, v.name)
@@ -213,7 +155,7 @@ class _Import:
 
     def _bound(self, types: Mapping[str, Declared]) -> dict[str, np.ndarray]:
         out: dict[str, np.ndarray] = {}
-        for name, array in self.options.bind.items():
+        for name, array in self.choices.bind.items():
             try:
                 if name not in types:
                     raise unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
@@ -227,7 +169,7 @@ class _Import:
     def _wanted(self) -> list[str]:
         """Names of the outputs, in order"""
         outputs = [v.name for v in self.proto.output]
-        keep = self.options.keep_outputs
+        keep = self.choices.keep_outputs
         if keep is None:
             if not outputs:
                 self._report(ModelError("has no outputs"))
@@ -260,23 +202,3 @@ class _Import:
             self.notes.append(f"output '{name}' is listed more than once; this one is called '{out}'")
         taken.add(out)
         return out
-
-
-def unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
-    near = difflib.get_close_matches(name, known, 1)
-    return ModelError(
-        message,
-        notes=[f"there are: {', '.join(known[:20]) or 'none'}"],
-        hints=[f"did you mean '{near[0]}'?"] if near else [],
-    )
-
-
-def as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
-    """A bound value in the input's type, when that keeps it as it is."""
-    out = t.dtype.hold(array)
-    if out is None:
-        given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-        raise ModelError(f"input '{name}' is {t}, which cannot hold the given {given}")
-    if out.ndim == 0 and t.dims and all(d == 1 or not isinstance(d, int) for d in t.dims):
-        out = out.reshape((1,) * len(t.dims))
-    return np.ascontiguousarray(out).reshape(out.shape)

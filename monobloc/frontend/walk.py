@@ -19,6 +19,7 @@ from monobloc.frontend.attributes import SubGraph, read_attribute, read_attribut
 from monobloc.frontend.control import at_run_time, unrolled
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
+from monobloc.frontend.importing import told
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
@@ -129,13 +130,8 @@ class Walker:
         outs: Sequence[Binding]
         try:
             outs = self._values(p, frame, loc)
-        except MonoblocError as e:
-            self.diagnostics.report(e.at(loc))
-            outs = [UNKNOWN] * len(p.output)
-        except Exception as e:  # an operator met something it did not expect: tell it, with its cause
-            error = ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc)
-            error.__cause__ = e
-            self.diagnostics.report(error)
+        except Exception as e:
+            self.diagnostics.report(told(e, loc))
             outs = [UNKNOWN] * len(p.output)
         for i, name in enumerate(p.output):
             if name and name not in broken:

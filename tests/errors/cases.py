@@ -606,12 +606,12 @@ def all_problems_at_once(tmp: Path) -> Any:
 def message(name: str, tmp: Path) -> str:
     """What the import of a case says; empty when nothing is wrong with it"""
     from monobloc.errors import MonoblocError
-    from monobloc.frontend import load_onnx
+    from monobloc.frontend import Choices, load_onnx
 
     made = CASES[name](tmp)
     model, arguments = made if isinstance(made, tuple) else (made, {})
     try:
-        load_onnx(model, **arguments)
+        load_onnx(model, Choices(**arguments))
     except MonoblocError as e:
         return f"{type(e).__name__}: {e}\n".replace(str(tmp), "TMP")
     return ""

@@ -21,6 +21,7 @@ from eval_expr import eval_node
 
 from monobloc.errors import ErrorList, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.importer import load_onnx
+from monobloc.frontend.importing import Choices
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.interp import interpret, run_node
 from monobloc.ir.types import DType
@@ -76,7 +77,7 @@ def imported(model: Any, feeds: dict[str, np.ndarray]) -> Graph:
     bound: set[str] = set()
     while True:
         try:
-            return load_onnx(model, bind={k: feeds[k] for k in bound}).graph
+            return load_onnx(model, Choices(bind={k: feeds[k] for k in bound})).graph
         except MonoblocError as e:
             errors = e.errors if isinstance(e, ErrorList) else [e]
             hints = [h for x in errors if isinstance(x, UnsupportedError) for h in x.hints]

@@ -6,14 +6,16 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
 
 import monobloc
-from monobloc.errors import ModelError, MonoblocError, UnsupportedError
+from monobloc.errors import ErrorList, InternalError, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend import describe, load_model
+from monobloc.frontend.tflite.importer import READERS
 from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
 from monobloc.ops.tfl import np_scale, np_scale_once
 from monobloc.verify_run import reference as interpret
@@ -166,7 +168,28 @@ def test_damaged_files_are_errors_of_ours(seed: int) -> None:
         try:
             load_model(bytes(data))
         except MonoblocError as e:
-            assert "InternalError" not in type(e).__name__
+            assert not any(isinstance(x, InternalError) for x in (e.errors if isinstance(e, ErrorList) else [e])), e
+
+
+@pytest.mark.parametrize(("met", "kind"), [(AttributeError("no x"), InternalError), (ValueError("no x"), ModelError)])
+def test_a_bug_of_ours_is_not_told_as_the_models_fault(monkeypatch: Any, met: Exception, kind: type) -> None:
+    def stumbles(*_: Any) -> Any:
+        raise met
+
+    monkeypatch.setitem(READERS, "NEG", stumbles)
+    n = Net()
+    x, y = n.tensor("x", (2,), F32), n.tensor("y", (2,), F32)
+    n.op("NEG", [x], [y])
+    with pytest.raises(kind, match=rf"model: NEG 'y': .*: {type(met).__name__}: no x") as e:
+        load_model(n.file([x], [y]))
+    assert e.value.__cause__ is met
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(b"\x08\0\0\0TFL3" + bytes([0xF8, 0xFF, 0xFF, 0x7F]) + bytes(32))
+    for read in (load_model, describe):
+        with pytest.raises(ModelError, match=r"^net\.tflite: is damaged"):
+            read(tmp_path / "net.tflite")
 
 
 def test_two_sums_in_one_loop() -> None:

@@ -6,6 +6,7 @@ Half of the mutations change bytes anywhere, half change a field of a message, s
 of a large model mostly hit weights. Memory is limited, every import has ten seconds. Prints its
 seed; a model that fails is kept in DIR. Soft failures are errors that came from an unexpected
 exception of an operator: they are told as errors of the model, but are worth a better message.
+An InternalError is a failure: no file may be answered by a bug of ours.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _mutate_field(target: Any, f: Any, names: list[str], rng: random.Random) -> 
 # -- trials ----------------------------------------------------------------------------------------
 def trial(data: bytes) -> tuple[str, str]:
     """Outcome of one import: ok, error, soft or FAIL, and what it said"""
-    from monobloc.errors import ErrorList, MonoblocError
+    from monobloc.errors import ErrorList, InternalError, MonoblocError
     from monobloc.frontend import load_onnx
 
     def too_long(*_: Any) -> None:
@@ -139,6 +140,8 @@ def trial(data: bytes) -> tuple[str, str]:
     except MonoblocError as e:
         errors = e.errors if isinstance(e, ErrorList) else [e]
         for x in errors:
+            if isinstance(x, InternalError):
+                return "FAIL", "".join(traceback.format_exception(x.__cause__ or x))
             if x.__cause__ is not None:
                 return "soft", "".join(traceback.format_exception(x.__cause__)[-2:])
         str(e)

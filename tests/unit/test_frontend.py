@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from monobloc.errors import ErrorList, ModelError, UnsupportedError
-from monobloc.frontend import describe, load_onnx, walk
+from monobloc.errors import ErrorList, InternalError, ModelError, UnsupportedError
+from monobloc.frontend import Choices, describe, load_onnx, walk
 from monobloc.ir.graph import Graph
 from monobloc.ir.interp import interpret
 from monobloc.ops import onnx_names
@@ -34,7 +34,7 @@ def run(g: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
 
 def check(m: onnx.ModelProto, *inputs: np.ndarray, **options: Any) -> Graph:
     """Import, run, compare with ONNX's reference evaluator; the graph for more checks"""
-    g: Graph = load_onnx(m, **options).graph
+    g: Graph = load_onnx(m, Choices(**options)).graph
     names = [v.origin for v in g.inputs]
     feeds = dict(zip(names, inputs, strict=True)) | options.get("bind", {})
     want = ReferenceEvaluator(m).run(None, feeds)
@@ -131,13 +131,13 @@ def test_zero_size_and_rank_zero() -> None:
 
 def test_kept_outputs_may_be_inner_values() -> None:
     m = text("g (float[2] x) => (float[2] y, float[2] z) { h = Abs(x) y = Neg(h) z = Nope(h) }")
-    g = load_onnx(m, keep_outputs=["h"]).graph
+    g = load_onnx(m, Choices(keep_outputs=["h"])).graph
     assert ops(g) == ["Abs"] and [n for n, _ in g.outputs] == ["h"]
 
 
 def test_other_symbols_of_outputs_are_fine() -> None:
     m = text("g (float[n,3] x) => (float[m,k] y) { y = Abs(x) }")
-    assert load_onnx(m, dims={"n": 4}).graph.outputs[0][1].shape == (4, 3)
+    assert load_onnx(m, Choices(dims={"n": 4})).graph.outputs[0][1].shape == (4, 3)
 
 
 def test_all_problems_are_told_and_their_followers_are_not() -> None:
@@ -149,6 +149,17 @@ def test_all_problems_are_told_and_their_followers_are_not() -> None:
     with pytest.raises(ErrorList) as e:
         load_onnx(m)
     assert [type(x) for x in e.value.errors] == [ModelError, UnsupportedError]
+
+
+@pytest.mark.parametrize(("met", "kind"), [(TypeError("no x"), InternalError), (IndexError("no x"), ModelError)])
+def test_a_bug_of_ours_is_not_told_as_the_models_fault(monkeypatch: Any, met: Exception, kind: type) -> None:
+    def stumbles(*_: Any) -> Any:
+        raise met
+
+    monkeypatch.setattr(walk.Walker, "_values", stumbles)
+    with pytest.raises(kind, match=rf"model: Neg '#0\(Neg\)': .*: {type(met).__name__}: no x") as e:
+        load_onnx(text("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
+    assert e.value.__cause__ is met
 
 
 def test_thousands_of_problems_are_told_in_time() -> None:
@@ -292,7 +303,7 @@ def test_a_condition_can_be_bound() -> None:
     )
     with pytest.raises(UnsupportedError, match="--bind c="):
         load_onnx(m)
-    imported = load_onnx(m, bind={"c": False})
+    imported = load_onnx(m, Choices(bind={"c": False}))
     assert ops(imported.graph) == ["Exp"] and [v.name for v in imported.graph.inputs] == ["x"]
     assert imported.notes == ["input 'c' is bound and becomes a constant"]
 
@@ -308,8 +319,8 @@ def test_leading_dimensions_become_one_with_a_note() -> None:
 
 def test_dims_and_shapes_bind_symbols_everywhere() -> None:
     m = text("g (float[b,n] x, float[n,b] z) => (float[b,n] y) { t = Abs(x)  y = Neg(t) }")
-    assert [v.shape for v in load_onnx(m, dims={"b": 2, "n": 5}).graph.inputs] == [(2, 5), (5, 2)]
-    imported = load_onnx(m, shapes={"x": (3, 4)})
+    assert [v.shape for v in load_onnx(m, Choices(dims={"b": 2, "n": 5})).graph.inputs] == [(2, 5), (5, 2)]
+    imported = load_onnx(m, Choices(shapes={"x": (3, 4)}))
     assert [v.shape for v in imported.graph.inputs] == [(3, 4), (4, 3)]
     assert imported.dims == {"b": 3, "n": 4} and imported.notes == []
 
@@ -319,7 +330,7 @@ def test_dimensions_that_are_arithmetic_follow() -> None:
     for name, dim in (("p", "n + 1"), ("q", "2*n"), ("r", "floor(n/2)"), ("s", "n - past")):
         port = helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, dim])
         m.graph.input.append(port)
-    imported = load_onnx(m, dims={"n": 9, "past": 2})
+    imported = load_onnx(m, Choices(dims={"n": 9, "past": 2}))
     assert [v.shape[1] for v in imported.graph.inputs] == [9, 10, 18, 4, 7]
 
 
@@ -327,21 +338,21 @@ def test_question_marks_are_no_symbol() -> None:
     m = text("g (float[b,n] x) => (float[b,n] y) { y = Abs(x) }")
     dims = m.graph.input[0].type.tensor_type.shape.dim
     dims[0].dim_value, dims[1].dim_param = -1, "?"
-    assert load_onnx(m, shapes={"x": (2, 3)}).graph.inputs[0].shape == (2, 3)
+    assert load_onnx(m, Choices(shapes={"x": (2, 3)})).graph.inputs[0].shape == (2, 3)
     with pytest.raises(ModelError, match="--shape x=1xN"):
         load_onnx(m)
 
 
 def test_zero_is_a_size() -> None:
     m = text("g (float[b,n] x) => (float[b,n] y) { y = Abs(x) }")
-    assert load_onnx(m, dims={"n": 0}).graph.inputs[0].shape == (1, 0)
+    assert load_onnx(m, Choices(dims={"n": 0})).graph.inputs[0].shape == (1, 0)
 
 
 def test_all_inputs_that_are_shapes_are_named_at_once() -> None:
     m = text("g (float[9] x, int64[1] s, int64[1] e) => (float[n] y) { t = Abs(e)  y = Slice(x, s, t) }")
     with pytest.raises(UnsupportedError, match=r"`--bind s=... --bind e=...`"):
         load_onnx(m)
-    g = load_onnx(m, bind={"s": [2], "e": [7]}).graph
+    g = load_onnx(m, Choices(bind={"s": [2], "e": [7]})).graph
     np.testing.assert_array_equal(run(g, np.arange(9, dtype=np.float32))[0], np.arange(2.0, 7.0))
 
 

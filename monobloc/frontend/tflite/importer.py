@@ -8,19 +8,18 @@ signature, or their tensors' where there is none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
-from monobloc.frontend.importer import Imported, as_declared, unknown_name
+from monobloc.frontend.importing import Choices, Imported, as_declared, guarded, told, unknown_name
 from monobloc.frontend.tflite import arithmetic, convs, folds, movement, recurrent, resizing, variables
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
-from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, operators_of, read_model
+from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, read_model
 from monobloc.ir.graph import Graph, Value
-from monobloc.ir.types import DType, Shape, TensorType
+from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 
 READERS: dict[str, Reader] = {
@@ -29,43 +28,27 @@ READERS: dict[str, Reader] = {
 }  # fmt: skip
 
 
-def load_tflite(
-    model: Any,
-    *,
-    shapes: Mapping[str, Shape] | None = None,
-    dims: Mapping[str, int] | None = None,
-    bind: Mapping[str, Any] | None = None,
-    keep_outputs: Sequence[str] | None = None,
-    name: str | None = None,
-) -> Imported:
-    """Import a model from a path or bytes; see `load_onnx` for the parameters. Sizes have no names in TFLite."""
-    loc = Loc("model")
-    try:
-        read = read_model(model)
-        loc = Loc(read.name)
-        if dims:
-            raise ModelError(f"has no size called '{next(iter(dims))}': sizes have no names in a TFLite model",
-                             hints=["`--shape INPUT=1x96x96x3` gives an input's shape"])
-        return _Import(read, dict(shapes or {}), dict(bind or {}), keep_outputs, name).run()
-    except MonoblocError as e:
-        raise e.at(loc) from None
-    except Exception as e:
-        raise ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc) from e
+def load_tflite(model: Any, choices: Choices | None = None) -> Imported:
+    """Import a model from a path or bytes."""
+    with guarded(model):
+        return _Import(read_model(model), choices or Choices()).run()
 
 
 class _Import:
-    def __init__(self, model: Model, shapes: dict[str, Shape], bind: dict[str, Any],
-                 keep_outputs: Sequence[str] | None, name: str | None) -> None:
+    """One import; the methods in the order they run."""
+
+    def __init__(self, model: Model, choices: Choices) -> None:
         self.model, self.main, self.loc = model, model.main, Loc(model.name)
-        self.shapes, self.bind, self.keep = shapes, bind, keep_outputs
+        self.choices = choices
         self.diagnostics = Diagnostics()
         self.notes: list[str] = []
-        self.graph = Graph(name or (model.path.stem if model.path else model.main.name) or "model")
+        self.graph = Graph((model.path.stem if model.path else model.main.name) or "model")
         self.states = States()
 
     def run(self) -> Imported:
+        self._check_dims()
         self._check_operators()
-        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, bool(self.shapes))
+        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, bool(self.choices.shapes))
         self._inputs(body)
         self.diagnostics.checkpoint()
         body.run()
@@ -76,6 +59,11 @@ class _Import:
             self.notes.append(f"{len(self.states.before)} variables become state, which lasts from run to run")
         return Imported(self.graph, self.notes, {}, {"tflite": self.model.version}, self.model.version,
                         self.model.description, {})
+
+    def _check_dims(self) -> None:
+        for name in self.choices.dims:
+            raise ModelError(f"has no size called '{name}': sizes have no names in a TFLite model",
+                             hints=["`--shape INPUT=1x96x96x3` gives an input's shape"])
 
     def _check_operators(self) -> None:
         """What no table names, all of it at once"""
@@ -90,7 +78,7 @@ class _Import:
     # -- ports ----------------------------------------------------------------------------------------
     def _inputs(self, body: _Body) -> None:
         names = port_names(self.model)[0]
-        for word, given in (("a shape", self.shapes), ("a value", self.bind)):
+        for word, given in (("a shape", self.choices.shapes), ("a value", self.choices.bind)):
             for name in given:
                 if name not in names:
                     self._report(unknown_name(f"{word} is given for '{name}', which is no input", name,
@@ -105,14 +93,14 @@ class _Import:
         dtype = TYPES.get(t.type)
         if dtype is None:
             raise UnsupportedError(f"input '{name}' is {t.text}, which is not supported")
-        shape = tuple(self.shapes.get(name, t.shape))
+        shape = self.choices.shapes.get(name, t.shape)
         if len(shape) != len(t.shape) or any(s >= 0 and s != d for s, d in zip(t.signature, shape)):
             raise ModelError(f"input '{name}' is {t.text}, and its shape is given as {list(shape)}")
         if np.prod([float(d) for d in shape]) > MAX_ELEMENTS:
             raise ModelError(f"input '{name}' is {t.text}, which is too large to address")
-        if name in self.bind:
+        if name in self.choices.bind:
             self.notes.append(f"input '{name}' is bound and becomes a constant")
-            given = np.asarray(self.bind[name])
+            given = self.choices.bind[name]
             if given.shape != shape:
                 raise ModelError(f"input '{name}' has the shape {list(shape)}, the given value {list(given.shape)}")
             return self.graph.constant(name, as_declared(name, given, Declared(dtype, shape)))
@@ -121,12 +109,12 @@ class _Import:
     def _outputs(self, body: _Body) -> None:
         names = port_names(self.model)[1]
         wanted = {names[p]: t for p, t in enumerate(self.main.outputs)}
-        if self.keep is not None:
+        if self.choices.keep_outputs is not None:
             known = {**{t.name: t.index for t in self.main.tensors}, **wanted}
-            for name in self.keep:
+            for name in self.choices.keep_outputs:
                 if name not in known:
                     self._report(unknown_name(f"has no value '{name}' to keep", name, list(wanted)))
-            wanted = {name: known[name] for name in self.keep if name in known}
+            wanted = {name: known[name] for name in self.choices.keep_outputs if name in known}
         if not wanted:
             self._report(ModelError("has no outputs"))
         for name, t in wanted.items():
@@ -176,17 +164,11 @@ class _Body:
             loc = self._loc(o, k)
             try:
                 self._operator(o, loc)
-            except MonoblocError as e:
-                self.diagnostics.report(e.at(loc))
-                self.broken.update(o.outputs)
-            except IndexError:
-                ends = f"{len(o.inputs)} inputs and {len(o.outputs)} outputs"
-                self.diagnostics.report(ModelError(f"has {ends}, or less in one of them than {o.name} needs", loc=loc))
-                self.broken.update(o.outputs)
-            except Exception as e:  # an operator met something it did not expect: tell it, with its cause
-                error = ModelError(f"cannot be read: {type(e).__name__}: {str(e)[:200]}", loc=loc)
-                error.__cause__ = e
-                self.diagnostics.report(error)
+            except Exception as e:
+                if isinstance(e, IndexError):
+                    ends = f"{len(o.inputs)} inputs and {len(o.outputs)} outputs"
+                    e = ModelError(f"has {ends}, or less in one of them than {o.name} needs")
+                self.diagnostics.report(told(e, loc))
                 self.broken.update(o.outputs)
 
     def _loc(self, o: Operator, k: int) -> Loc:
@@ -279,8 +261,3 @@ def constant(t: Tensor) -> np.ndarray:
         return np.asarray(data != 0).reshape(t.shape)
     out: np.ndarray = data.view(dtype.numpy).reshape(t.shape).copy()
     return out
-
-
-def operators(model: Model) -> dict[str, int]:
-    """Operators of all graphs, most frequent first"""
-    return dict(Counter(o.name for o in operators_of(model)).most_common())

@@ -6,7 +6,6 @@ Slot numbers are those of `schema.fbs`, which never reuses one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,7 +143,7 @@ def read_model(model: str | os.PathLike[str] | bytes | memoryview) -> Model:
         except OSError as e:
             raise ModelError(f"cannot read `{path}`: {(e.strerror or str(e)).lower()}") from None
     if len(data) < 8 or not is_tflite(data):
-        raise ModelError(f"`{path or name}` is no TFLite model: it does not hold the mark TFL3")
+        raise ModelError("is no TFLite model: it does not hold the mark TFL3")
     return _Reader(Data(data), name, path).model()
 
 
@@ -232,8 +231,3 @@ def _quantization(t: Table | None) -> Quantization | None:
     if zero.size != scale.size:
         raise ModelError(f"is damaged: {scale.size} scales have {zero.size} zero points")
     return Quantization(scale, zero, t.whole(6))
-
-
-def operators_of(model: Model) -> Iterator[Operator]:
-    for g in model.subgraphs:
-        yield from g.operators

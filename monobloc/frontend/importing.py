@@ -1,0 +1,97 @@
+"""What is asked of an import, what comes of it, and how it is told what went wrong: the same for every format."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from monobloc.errors import InternalError, Loc, ModelError, MonoblocError
+from monobloc.frontend.dims import Declared
+from monobloc.ir.graph import Graph
+from monobloc.ir.types import Shape
+
+Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto
+# Whatever stands in a file, no reader has to trip over these: sizes, indices and numbers are what files spoil.
+OURS = (AssertionError, AttributeError, NameError, NotImplementedError, TypeError)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user decides of a model.
+
+    `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names the outputs
+    wanted, which may be any value of the graph.
+    """
+
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    bind: Mapping[str, Any] = field(default_factory=dict)  # arrays, once it is made
+    keep_outputs: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shapes", {k: tuple(int(d) for d in v) for k, v in self.shapes.items()})
+        object.__setattr__(self, "bind", {k: np.asarray(v) for k, v in self.bind.items()})
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A graph, what was assumed on the way, and facts of the file"""
+
+    graph: Graph
+    notes: list[str]
+    dims: dict[str, int]
+    opsets: dict[str, int]
+    ir_version: int
+    producer: str
+    metadata: dict[str, str]
+
+
+# -- errors -------------------------------------------------------------------------------------------
+@contextmanager
+def guarded(model: Model) -> Iterator[None]:
+    """Whatever goes wrong inside is told as an error of ours that names the file."""
+    try:
+        yield
+    except Exception as e:
+        error = told(e, Loc(Path(model).name if isinstance(model, (str, os.PathLike)) else "model"))
+        raise error from error.__cause__
+
+
+def told(e: Exception, loc: Loc) -> MonoblocError:
+    """An exception as an error with a place: the model's, unless only a bug of ours raises its like."""
+    if isinstance(e, MonoblocError):
+        return e.at(loc)
+    text = f"{type(e).__name__}: {str(e)[:200]}"
+    error = (InternalError(f"stopped by a bug of ours: {text}", loc=loc) if isinstance(e, OURS)
+             else ModelError(f"cannot be read: {text}", loc=loc))
+    error.__cause__ = e
+    return error
+
+
+def unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
+    near = difflib.get_close_matches(name, known, 1)
+    return ModelError(
+        message,
+        notes=[f"there are: {', '.join(known[:20]) or 'none'}"],
+        hints=[f"did you mean '{near[0]}'?"] if near else [],
+    )
+
+
+# -- values -------------------------------------------------------------------------------------------
+def as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
+    """A bound value in the input's type, when that keeps it as it is."""
+    out = t.dtype.hold(array)
+    if out is None:
+        given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        raise ModelError(f"input '{name}' is {t}, which cannot hold the given {given}")
+    if out.ndim == 0 and t.dims and all(d == 1 or not isinstance(d, int) for d in t.dims):
+        out = out.reshape((1,) * len(t.dims))
+    return np.ascontiguousarray(out).reshape(out.shape)
