@@ -20,6 +20,8 @@ from monobloc.link.objects import Module, copy_graph
 from monobloc.link.start import start_from
 from monobloc.options import Options
 
+Known = Callable[[Graph], Sequence[str]]
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -90,20 +92,18 @@ def specialize(modules: Sequence[Module], fixed: Fixed) -> list[Module]:
     made = {m: replace(m, graph=copy_graph(m.graph)) for m in modules}
     problems = Diagnostics()
 
-    def each(names: Sequence[str], flag: str, kind: str, known: Callable[[Graph], Sequence[str]]) -> list[
-        tuple[Module, str, str]
-    ]:
-        return [(m, own, name) for name in names
-                for m, own in _owner(list(made.values()), name, f"--{flag}", kind, known, problems)]
+    def each(names: Sequence[str], flag: str, kind: str, known: Known) -> list[tuple[Module, str, str]]:
+        found = [(name, owner(list(made.values()), name, f"--{flag} {name}", kind, known, problems)) for name in names]
+        return [(*one, name) for name, one in found if one is not None]
 
     # as at the import: inputs are bound before a later start takes away what nothing needs
-    early = [n for n in fixed.bind if any(n.removeprefix(f"{m.title}.") in _inputs(m.graph) for m in modules)]
+    early = [n for n in fixed.bind if any(n.removeprefix(f"{m.title}.") in input_names(m.graph) for m in modules)]
     late = [n for n in fixed.bind if n not in early]
-    for m, own, name in each(early, "bind", "input", _inputs):
+    for m, own, name in each(early, "bind", "input", input_names):
         _bind(m, own, name, fixed.bind[name], problems)
     for m, own, _ in each(fixed.start_from, "from", "tensor", _tensors):
         start_from(m.graph, [own])
-    for m, own, name in each(late, "bind", "input", _inputs):
+    for m, own, name in each(late, "bind", "input", input_names):
         _bind(m, own, name, fixed.bind[name], problems)
     kept: dict[Module, list[str]] = {}
     for m, own, _ in each(fixed.keep_outputs, "keep-output", "output or inner value", _keepable):
@@ -114,31 +114,33 @@ def specialize(modules: Sequence[Module], fixed: Fixed) -> list[Module]:
     return list(made.values())
 
 
-def _owner(
-    modules: Sequence[Module], name: str, flag: str, kind: str, known: Callable[[Graph], Sequence[str]],
-    problems: Diagnostics,
-) -> list[tuple[Module, str]]:
-    """The one model that a name is of, and its own name for it; none where that is told."""
+def owner(
+    modules: Sequence[Module], name: str, said: str, kind: str, known: Known, problems: Diagnostics
+) -> tuple[Module, str] | None:
+    """The one model that a name is of, and its own name for it; none where that is told.
+
+    `said` is the flag as it was given, `known` gives a graph's names of the kind that is meant.
+    """
     found = [(m, own) for m in modules
              for own in {name, name.removeprefix(f"{m.title}.")} if own in known(m.graph)]
     qualified = [(m, own) for m, own in found if own != name]
     if len(qualified) == 1 or len(found) == 1:
-        return qualified or found
+        return (qualified or found)[0]
     every = [f"{m.title}.{n}" for m in modules for n in known(m.graph)]
     if found:
-        problems.report(LinkError(f"`{flag} {name}`: several models have this {kind}",
+        problems.report(LinkError(f"`{said}`: several models have this {kind}",
                                   hints=[f"say which: {' or '.join(f'`{m.title}.{own}`' for m, own in found)}"]))
-        return []
-    near = difflib.get_close_matches(name, [*every, *(n.partition(".")[2] for n in every)], 1)
+        return None
+    near = difflib.get_close_matches(name, [*every, *(n for m in modules for n in known(m.graph))], 1)
     problems.report(LinkError(
-        f"`{flag} {name}`: no model has this {kind}",
+        f"`{said}`: no model has this {kind}",
         notes=[f"there are: {', '.join(every[:20]) or 'none'}" + (", ..." if len(every) > 20 else "")],
         hints=[f"did you mean `{near[0]}`?"] if near else [],
     ))
-    return []
+    return None
 
 
-def _inputs(g: Graph) -> list[str]:
+def input_names(g: Graph) -> list[str]:
     return [v.origin or v.name for v in g.inputs]
 
 
@@ -181,7 +183,7 @@ def _as_type(name: str, given: np.ndarray, t: TensorType, m: Module) -> np.ndarr
 
 def _next_values(m: Module, fixed: Fixed) -> list[str]:
     """Outputs that inputs of the model keep as state: they leave the interface, but not the graph."""
-    ins, outs = set(_inputs(m.graph)), dict(m.graph.outputs)
+    ins, outs = set(input_names(m.graph)), dict(m.graph.outputs)
     return [out for name, source in fixed.persist if name.removeprefix(f"{m.title}.") in ins
             and (out := source.removeprefix(f"{m.title}.")) in outs]
 

@@ -8,11 +8,11 @@ model's output was, and an output that feeds another model may be state besides.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from monobloc.errors import Diagnostics, LinkError
 from monobloc.ir.graph import Value
+from monobloc.link.bind import input_names, owner
 from monobloc.link.objects import Module
 
 Pair = tuple[str, str]  # input, and the output it takes its next value from; "": the one that fits
@@ -40,17 +40,18 @@ def hold_state(modules: Sequence[Module], pairs: Sequence[Pair], connected: bool
     said: dict[Value, str] = {}
     for name, source in pairs:
         flag = f"--persist {name}={source}" if source else f"--persist {name}"
-        found = _input(modules, name, flag, problems)
+        found = owner(modules, name, flag, "input", input_names, problems)
         if found is None:
             continue
-        m, v = found
+        m, own = found
+        v = next(v for v in m.graph.inputs if (v.origin or v.name) == own)
         maker = (_maker(modules, m, source) if connected else None) or m
         out = _output(maker, v, source.removeprefix(f"{maker.title}."), flag, problems)
         if out is None:
             continue
         if (maker.prefix, out) in taken:
             problems.report(LinkError(f"`{flag}`: `{out}` is the state of `{taken[maker.prefix, out]}` already"))
-        taken[maker.prefix, out] = v.origin or v.name
+        taken[maker.prefix, out] = own
         state = out if maker is m else f"{maker.title}.{out}"
         if said.setdefault(v, state) != state:
             problems.report(LinkError(f"`{flag}`: the input keeps `{said[v]}` already"))
@@ -63,26 +64,6 @@ def _maker(modules: Sequence[Module], reader: Module, source: str) -> Module | N
     if source.removeprefix(f"{reader.title}.") in dict(reader.graph.outputs):
         return None
     return next((m for m in modules if any(source == f"{m.title}.{n}" for n, _ in m.graph.outputs)), None)
-
-
-def _input(
-    modules: Sequence[Module], name: str, flag: str, problems: Diagnostics
-) -> tuple[Module, Value] | None:
-    known = [(m, v, v.origin or v.name) for m in modules for v in m.graph.inputs]
-    found = [(m, v) for m, v, own in known if name in (own, f"{m.title}.{own}")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        which = " or ".join(f"`{m.title}.{v.origin or v.name}`" for m, v in found)
-        problems.report(LinkError(f"`{flag}`: several models have this input", hints=[f"say which: {which}"]))
-        return None
-    near = difflib.get_close_matches(name, [own for *_, own in known], 1)
-    problems.report(LinkError(
-        f"`{flag}`: no model has this input",
-        notes=[f"inputs: {', '.join(f'{m.title}.{own}' for m, _, own in known) or 'none'}"],
-        hints=[f"did you mean `{near[0]}`?"] if near else [],
-    ))
-    return None
 
 
 def _output(m: Module, v: Value, source: str, flag: str, problems: Diagnostics) -> str | None:
