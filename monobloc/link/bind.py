@@ -122,7 +122,7 @@ def owner(
     `said` is the flag as it was given, `known` gives a graph's names of the kind that is meant.
     """
     found = [(m, own) for m in modules
-             for own in {name, name.removeprefix(f"{m.title}.")} if own in known(m.graph)]
+             for own in dict.fromkeys((name, name.removeprefix(f"{m.title}."))) if own in known(m.graph)]
     qualified = [(m, own) for m, own in found if own != name]
     if len(qualified) == 1 or len(found) == 1:
         return (qualified or found)[0]
@@ -155,7 +155,10 @@ def _keepable(g: Graph) -> list[str]:
 
 def _bind(m: Module, own: str, name: str, given: np.ndarray, problems: Diagnostics) -> None:
     g = m.graph
-    v = next(v for v in g.inputs if (v.origin or v.name) == own)
+    v = next((v for v in g.inputs if (v.origin or v.name) == own), None)
+    if v is None:
+        problems.report(LinkError(f"`--bind {name}`: the input `{own}` of `{m.title}` is bound already"))
+        return
     try:
         const = g.constant(f"{v.name}.bound", _as_type(name, given, v.type, m))
     except ModelError as e:

@@ -131,6 +131,11 @@ def test_what_does_not_fit_is_told(given: dict, told: str) -> None:
     assert re.search(told, str(e.value)), str(e.value)
 
 
+def test_one_input_bound_by_both_of_its_names() -> None:
+    with pytest.raises(MonoblocError, match="`--bind kws.mode`: the input `mode` of `kws` is bound already"):
+        programs([module(moded(), "kws", OPTIONS)], fixed=Fixed({"mode": np.array(3), "kws.mode": np.array(0)}))
+
+
 def test_native_code_cannot_be_bound(compiled: Path, cache: Path) -> None:
     with pytest.raises(MonoblocError, match="`--bind` needs the graphs"):
         driver.link([compiled], compiled.with_name("x.so"), "shared",
