@@ -1,6 +1,6 @@
 """Why a function of a model's header is not there: said in our words, where compilers and linkers say "undefined".
 
-`--bind`, `--from`, `--keep-output` and `--connect` change a model's interface. An application that was
+`--bind`, `--from`, `--keep-output`, `--persist` and `--connect` change a model's interface. An application that was
 written for the interface before that meets a name that nobody defines, and the tool that fails knows
 nothing of flags. The name tells which model and which port was meant, the options tell why it is gone.
 """
@@ -50,24 +50,41 @@ def _why(name: str, modules: Sequence[Module], asked: Sequence[Options]) -> Link
     if (found := _connected(name, m, asked[0])) is not None:
         return found
     kind, _, port = name[len(m.prefix) + 1 :].partition("_")
-    ports = {port, port.removesuffix("_at")}
-    if kind == "in":
-        bound = [x for o in asked for x in o.bind if mangle(x.removeprefix(f"{m.title}.")) in ports]
-        there = [v.origin or v.name for v in m.graph.inputs]
-        why = f"`--bind {bound[0]}` made the input a constant" if bound else \
-            "`--from` starts behind it" if any(o.start_from for o in asked) else ""
-    elif kind == "out":
-        there = [n for n, _ in m.graph.outputs]
-        why = "`--keep-output` does not name it" if any(o.keep_outputs for o in asked) else ""
-    else:
+    if kind not in ("in", "out"):
         return None
-    if not why and ports & {mangle(n) for n in there}:
+    ports = (port, port.removesuffix("_at"))
+    names = {mangle(n): n for n in ([v.origin or v.name for v in m.graph.inputs] if kind == "in"
+                                    else [n for n, _ in m.graph.outputs])}
+    gone = _single(kind, m, asked)
+    why = next((gone[p] for p in ports if p in gone), "") or _many(kind, asked)
+    if not why and any(p in names for p in ports):
         return None  # it is there: something else is wrong
+    there = [n for p, n in names.items() if p not in ports and p not in gone]
     what = "input" if kind == "in" else "output"
     return LinkError(f"the application calls `{name}`, and `{m.title}` has no such {what}"
                      + (f": {why}" if why else ""),
                      notes=[f"{what}s: {', '.join(there) or 'none'}"],
                      hints=["leave the call out, or the flag"] if why else [])
+
+
+def _single(kind: str, m: Module, asked: Sequence[Options]) -> dict[str, str]:
+    """Ports that a flag names and takes away, by their names in C, and which flag."""
+    def own(name: str) -> str:
+        return mangle(name.removeprefix(f"{m.title}."))
+
+    out: dict[str, str] = {}
+    for o in asked:
+        for pair in o.persist:
+            out[own(pair[kind == "out"])] = f"`--persist {'='.join(filter(None, pair))}` made it the program's own"
+        out |= {own(x): f"`--bind {x}` made the input a constant" for x in o.bind if kind == "in"}
+    return out
+
+
+def _many(kind: str, asked: Sequence[Options]) -> str:
+    """What takes away every port but those it names."""
+    if kind == "in":
+        return "`--from` starts behind it" if any(o.start_from for o in asked) else ""
+    return "`--keep-output` does not name it" if any(o.keep_outputs for o in asked) else ""
 
 
 def _connected(name: str, m: Module, o: Options) -> LinkError | None:

@@ -132,6 +132,14 @@ def test_the_application_must_not_touch_state(cell: Path, tmp_path: Path) -> Non
         build([cell, tmp_path / "app.c"], tmp_path / "app", "exe", Options(lto="none", persist=BOTH))
 
 
+@pytest.mark.parametrize(("call", "what"), [("cell_in_h()", "input"), ("cell_out_h_out_at(0)", "output")])
+def test_a_source_that_includes_the_header_without_state(call: str, what: str, cell: Path, tmp_path: Path) -> None:
+    (tmp_path / "app.c").write_text(APP.replace("cell_reset();", f"{call};"))
+    with pytest.raises(LinkError, match=f"no such {what}: `--persist h=h_out` made it the program's own") as e:
+        build([cell, tmp_path / "app.c"], tmp_path / "app", "exe", Options(lto="none", persist=BOTH))
+    assert e.value.notes == ({"input": "inputs: x", "output": "outputs: y, z"}[what],)
+
+
 def test_everything_wrong_is_told_at_once(cell: Path, tmp_path: Path) -> None:
     o = Options(lto="none", persist=(("hh", ""), ("h", "nothing"), ("c", "c_out"), ("x", "c_out")))
     with pytest.raises(Exception) as e:
