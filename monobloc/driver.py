@@ -15,10 +15,10 @@ import numpy as np
 from monobloc.cache import Cache, default_root, write_atomic
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
-from monobloc.errors import LinkError, ModelError, ToolchainError
+from monobloc.errors import LinkError, ModelError, ToolchainError, tell
 from monobloc.frontend import MODEL_SUFFIXES, Choices, Imported, load_model
 from monobloc.kernels.foreign import Row, read_rows
-from monobloc.link import bitcode, foreign, gone
+from monobloc.link import bitcode, gone
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
@@ -77,7 +77,7 @@ def compile_to_object(
 ) -> Imported:
     """`monobloc compile MODEL -o X.o`: the Object, and the header beside it."""
     if o.kernels:
-        foreign.tell(["kernel rows take effect at the link: an object's own code does not call them"])
+        tell(["kernel rows take effect at the link: an object's own code does not call them"])
     progress(f"reading {path.name}")
     imported = import_model(path, o)
     if o.split_at or o.partitions > 1:
@@ -160,7 +160,7 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
             gone.check_connected(used_by(o.used_by, Path(tmp), o), found.modules, o)
         reader = bitcode.Reader(Path(tmp), o, open_cache(o))
         user = reader.inputs(found.user)
-        foreign.tell(reader.notes)
+        tell(reader.notes)
         try:
             return link_request(found.modules, Request(
                 out, emit, o, open_cache(o), tuple(user), tuple(found.libs), tuple(libdirs), tuple(found.objects),

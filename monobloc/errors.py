@@ -14,6 +14,7 @@ Only the command line turns errors into exit codes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -119,3 +120,9 @@ class Diagnostics:
             raise self.errors[0]
         if self.errors:
             raise ErrorList(self.errors)
+
+
+def tell(notes: Iterable[str]) -> None:
+    """What is no error, but should be known."""
+    for n in notes:
+        sys.stderr.write(f"note: {n}\n")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from monobloc.drivers import args, tools
 from monobloc.drivers.args import Item
+from monobloc.errors import tell
 
 # Unsplit: of a split fat object the native half would lack its tables of virtual functions.
 FAT = ("-flto=thin", "-funified-lto", "-fno-split-lto-unit", "-ffat-lto-objects", "-fwhole-program-vtables")
@@ -146,8 +147,7 @@ def _fit(found: Sequence[Item], mode: str, folder: Path) -> list[Item]:
     reader = Reader(folder, Options(lto=mode))  # type: ignore[arg-type]
     paths = [Path(i.words[0]) for i in found if i.input]
     new = iter(reader.inputs(paths))
-    for note in reader.notes:
-        print(f"note: {note}", file=sys.stderr)
+    tell(reader.notes)
     return [Item((str(next(new)),), True, i.language) if i.input else i for i in found]
 
 

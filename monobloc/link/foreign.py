@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from monobloc.cache import Cache
 from monobloc.codegen.lower import Lowered
-from monobloc.errors import Diagnostics, ErrorList, LinkError, Loc, MonoblocError, ToolchainError
+from monobloc.errors import Diagnostics, ErrorList, LinkError, Loc, MonoblocError, ToolchainError, tell
 from monobloc.kernels.foreign import Row
 from monobloc.link import bitcode
 from monobloc.link.objects import compile_runtime
@@ -82,11 +81,6 @@ def _check_functions(rows: Sequence[Row], user: Sequence[Path], more: bool) -> N
         problems.report(LinkError(f"`{r.function}` is not defined in {where}", loc=Loc(r.where),
                                   hints=[f"did you mean `{near[0]}`?"] if near else ()))
     problems.checkpoint()
-
-
-def tell(notes: Sequence[str]) -> None:
-    for n in notes:
-        sys.stderr.write(f"note: {n}\n")
 
 
 # -- whose mistake it is ----------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ application would give too little, and a run would write behind it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from monobloc.codegen.lower import Lowered
-from monobloc.errors import Diagnostics, LinkError
+from monobloc.errors import Diagnostics, LinkError, tell
 from monobloc.link.live import Liveness
 from monobloc.link.objects import Module
 
@@ -26,7 +25,7 @@ def check_ram(modules: Sequence[Module], programs: Sequence[Lowered], told: Live
         what = f"{m.title}: a run needs {need} bytes, and the header that was written with its object says {m.ram_max}"
         hint = "compile the model again for the machine, the threads and the numerics of this link"
         if m.prefix not in told.readers:
-            sys.stderr.write(f"note: {what}; memory for `{m.prefix}_run_at` must be of `{m.prefix}_ram_size` bytes\n")
+            tell([f"{what}; memory for `{m.prefix}_run_at` must be of `{m.prefix}_ram_size` bytes"])
         elif m.prefix in told.reentrant:
             problems.report(LinkError(f"{what} (`{macro}`), by which the application may size the memory it gives to "
                                       f"`{m.prefix}_run_at`", hints=[hint]))
