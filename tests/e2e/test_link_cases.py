@@ -37,16 +37,6 @@ FOREIGN = pytest.mark.parametrize("linker", ["bfd", "lld", "mold"])
 X86 = pytest.mark.skipif(resolve().name != "x86_64-linux", reason="reads x86-64 code")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    return Shop(tmp_path_factory.mktemp("models"), cache).folder
-
-
-@pytest.fixture
-def shop(made: Path, tmp_path: Path, cache: Path) -> Shop:
-    return Shop(tmp_path, cache, made)
-
-
 def tool(*names: str) -> str:
     found = next((p for n in names if (p := shutil.which(n))), None)
     if found is None:

@@ -18,16 +18,6 @@ from monobloc.object import ar, elf, toolchain
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C library: the system has no `cc`")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    return Shop(tmp_path_factory.mktemp("models"), cache).folder
-
-
-@pytest.fixture
-def shop(made: Path, tmp_path: Path, cache: Path) -> Shop:
-    return Shop(tmp_path, cache, made)
-
-
 # -- who waits ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("thin", [False, True])
 @pytest.mark.parametrize("native", [False, True])
@@ -280,5 +270,3 @@ def test_two_members_of_one_name(shop: Shop, monkeypatch: pytest.MonkeyPatch) ->
     lib.write_bytes(b"".join(ar.write(members)))
     app = shop.code("app", "int one(void), two(void);\nint main(void) { return one() + two() - 3 + kws_run(); }\n")
     assert shop.models(lib, app) == ["kws"]
-
-
