@@ -22,7 +22,7 @@ from monobloc.link import bitcode, gone
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
-from monobloc.link.image import Image, link_request
+from monobloc.link.image import Image, link_modules
 from monobloc.link.lowerings import Lowerings
 from monobloc.link.objects import Module, compile_module, read_module
 from monobloc.link.program import programs as merge_programs
@@ -162,7 +162,7 @@ def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
         user = reader.inputs(found.user)
         tell(reader.notes)
         try:
-            return link_request(found.modules, Request(
+            return link_modules(found.modules, Request(
                 out, emit, o, open_cache(o), tuple(user), tuple(found.libs), tuple(libdirs), tuple(found.objects),
                 progress, lowerings or Lowerings(),
             ))

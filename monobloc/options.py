@@ -56,6 +56,11 @@ class Options:
     flash: int | None = None
 
     @property
+    def memories(self) -> tuple[Region, ...]:
+        """The memory regions of this build: those given, else the target's."""
+        return self.regions or self.target.regions
+
+    @property
     def opt(self) -> Literal["speed", "size"]:
         return self.optimize
 

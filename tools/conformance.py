@@ -44,6 +44,7 @@ from monobloc.frontend.importing import Choices  # noqa: E402
 from monobloc.ir.graph import Graph  # noqa: E402
 from monobloc.link.image import link_modules  # noqa: E402
 from monobloc.link.objects import Module, context, copy_graph  # noqa: E402
+from monobloc.link.request import Request  # noqa: E402
 from monobloc.loader import CompiledModel  # noqa: E402
 from monobloc.options import Options  # noqa: E402
 
@@ -359,7 +360,7 @@ def _link_and_run(jobs: list[_Job], folder: Path, o: Options, cache: Cache | Non
         return
     out = folder / f"{jobs[0].prefix}-{len(jobs)}.so"
     try:
-        link_modules([j.module for j in jobs], out, "shared", o, cache)
+        link_modules([j.module for j in jobs], Request(out, "shared", o, cache))
     except Exception as e:  # noqa: BLE001
         if len(jobs) == 1:
             bad.setdefault(jobs[0].case.name, _failure(jobs[0].case, e))
@@ -464,7 +465,8 @@ def run(model_path: str, ins: Sequence[tuple[str, Any]], model: onnx.ModelProto)
     graph, bound = import_case(model_path, dict(ins))
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         out = Path(tmp) / "m.so"
-        link_modules([Module(graph, "m", "m", model_path)], out, "shared", Options(lto="none"), default_cache())
+        link_modules([Module(graph, "m", "m", model_path)],
+                     Request(out, "shared", Options(lto="none"), default_cache()))
         m = CompiledModel(out)
         got = m.run({k: v for k, v in ins if k not in bound})
     return [got[v.name] for v in model.graph.output]

@@ -72,6 +72,7 @@ class Placement:
     buffers: tuple[tuple[Value, int, int, int], ...]  # (root value, offset, first step, last step)
     views: frozenset[Node]  # nodes that generate no code
     scratch: Mapping[Node, int]  # byte offset of a node's scratch
+    scratch_bytes: Mapping[Node, int]  # how much it is, for all threads
     arena: int
     bound: int
     order_optimal: bool
@@ -109,6 +110,7 @@ def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Plac
         buffers=_lifetimes(order, roots, aliases, offset),
         views=frozenset(aliases.views),
         scratch={nodes[str(k)]: at for k, at in made.scratch.items()},
+        scratch_bytes=scratch_bytes,
         arena=made.arena,
         bound=made.bound,
         order_optimal=made.order_optimal,

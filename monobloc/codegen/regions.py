@@ -26,9 +26,7 @@ def accesses(node: Node, v: Value) -> float:
     if is_contraction(node):
         c = parts(node)
         if v in (c.x, c.w):
-            assert c.w is not None
-            inner = c.x.shape[-1] if c.is_matrix else c.w.type.size // max(c.out.shape[1], 1)
-            return max(1.0, c.out.type.size * inner / v.type.size)
+            return max(1.0, c.out.type.size * c.depth / v.type.size)
         return c.out.type.size / v.type.size
     return max(1.0, max(y.type.size for y in node.outputs) / v.type.size)
 

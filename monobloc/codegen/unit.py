@@ -310,8 +310,7 @@ def _work(node: Node) -> int:
     """Rough number of scalar operations."""
     if is_contraction(node):
         c = parts(node)
-        k = c.x.shape[-1] if c.is_matrix else c.root.inputs[1].type.size // max(c.out.shape[1], 1)  # type: ignore
-        return c.out.type.size * k
+        return c.out.type.size * c.depth
     size = max((v.type.size for v in [*node.used, *node.outputs]), default=0)
     return size * (len(node.body.nodes) * 4 if node.body is not None else 4)
 

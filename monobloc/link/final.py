@@ -87,7 +87,7 @@ def _image(
         measure = (bool(whole.programs) or r.o.lto != "none") and kernels.bounded
         alone = not (r.user or kernels.inputs)
         bounds.update(stack.finish(path, whole.prefixes, not r.o.debug, alone, measure))
-        memory.check_image(used, max(bounds.values(), default=0), known, r.o)
+        memory.check_image(used, max(bounds.values(), default=None), known, r.o)
 
     job = _job(code, whole, kernels, folder, r)
     with lto_folder(r.cache if r.o.lto == "thin" and not _tells(r.o) else None, whole.prefixes) as known_code:
@@ -131,7 +131,7 @@ def _relocatable(
                   extra=extra, map=folder / "map")
     data = toolchain.link(job).out.read_bytes()
     data, bounds = stack.with_bounds(data, prefixes if kernels.bounded else (), lambda d: trial_link(d, folder, o))
-    memory.check_image(memory.usage(data), max(bounds.values(), default=0), known, o)
+    memory.check_image(memory.usage(data), max(bounds.values(), default=None), known, o)
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
     traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)), remarks=remarks.read(folder))
     if r.emit == "object":

@@ -14,25 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from monobloc.cache import Cache
 from monobloc.codegen.lower import Lowered
-from monobloc.link import final, foreign, image_cache, live, memory, merge, promise
+from monobloc.link import final, flash, foreign, image_cache, live, memory, merge, promise
 from monobloc.link.bind import Fixed
 from monobloc.link.devirtualize import assume
 from monobloc.link.final import Linked, Whole
 from monobloc.link.live import Liveness
-from monobloc.link.lowerings import Lowerings
 from monobloc.link.objects import Module, model_files
 from monobloc.link.program import check_prefixes
 from monobloc.link.program import programs as merge_programs
-from monobloc.link.request import Progress, Request, quiet
+from monobloc.link.request import Request
 from monobloc.link.trace import Trace
-from monobloc.object.fat import Object
 from monobloc.object.toolchain import Compiled
-from monobloc.options import Emit, Options
 from monobloc.passes import dump_to
-
-__all__ = ["Image", "Partitions", "Progress", "Request", "link_modules", "link_request", "quiet"]
 
 
 @dataclass(frozen=True)
@@ -62,25 +56,7 @@ class Image:
         return self.live.removed
 
 
-def link_modules(
-    modules: Sequence[Module],
-    out: Path,
-    emit: Emit,
-    o: Options,
-    cache: Cache | None = None,
-    user_inputs: Sequence[Path | str] = (),
-    progress: Progress = quiet,
-    libs: Sequence[str] = (),
-    libdirs: Sequence[Path] = (),
-    objects: Sequence[Object] = (),
-    lowerings: Lowerings | None = None,
-) -> Image:
-    """Link models, and what is beside them: see `Request`."""
-    return link_request(modules, Request(out, emit, o, cache, tuple(user_inputs), tuple(libs), tuple(libdirs),
-                                         tuple(objects), progress, lowerings or Lowerings()))
-
-
-def link_request(modules: Sequence[Module], r: Request) -> Image:
+def link_modules(modules: Sequence[Module], r: Request) -> Image:
     """Stage 2; an unchanged program comes out of the cache."""
     r = _decided(r)
     given, kept, told = _programs(modules, r)
@@ -155,7 +131,7 @@ def _linked(whole: Whole, r: Request) -> tuple[list[Compiled], Linked]:
             return final.link(whole, parts, sections, Path(tmp), r)
 
     with tempfile.TemporaryDirectory(prefix="monobloc-") as compiled:
-        made = memory.within_flash(whole.programs, r.o, attempt)
+        made = flash.within_flash(whole.programs, r.o, attempt)
     return parts, made
 
 

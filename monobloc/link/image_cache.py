@@ -39,7 +39,7 @@ def image_key(
         optimize=o.optimize, numerics=o.numerics, threads=o.threads, arenas=o.arenas,
         debug=o.debug, profile=o.profile, remarks=o.remarks, libs=list(libs),
         csrc=tree_digest(CSRC), compiler=compiler_digest(), budgets=[o.ram, o.flash],
-        regions=[asdict(r) for r in o.regions or o.target.regions], large_over=o.large_over,
+        regions=[asdict(r) for r in o.memories], large_over=o.large_over,
     )
 
 

@@ -9,22 +9,18 @@ that fill it; on the linked image, with the symbols that do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from monobloc.codegen.interface import own_bank, shared_bytes
 from monobloc.codegen.lower import Lowered
-from monobloc.codegen.regions import accesses
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
+from monobloc.link.flash import SHOWN, FlashError, constants_of, largest
 from monobloc.object import elf
 from monobloc.object.elf import Buffer
 from monobloc.options import Options
-from monobloc.targets import Region
-
-T = TypeVar("T")
-SHOWN = 8  # lines of an error that lists what fills a memory
+from monobloc.targets import FLASH_HOLDS, RAM_HOLDS
 
 
 def share(programs: Sequence[Lowered], o: Options) -> list[Lowered]:
@@ -53,111 +49,21 @@ def ram_of(programs: Sequence[Lowered]) -> int:
     return sum(ram_by_region(programs).values())
 
 
-# -- weights ------------------------------------------------------------------------------------------
-class FlashError(LinkError):
-    """The image is `over` bytes larger than its flash."""
-
-    over = 0
-
-
-def within_flash(programs: Sequence[Lowered], o: Options, attempt: Callable[[Mapping[str, str]], T]) -> T:
-    """Link with weights in their regions; once more with more of them there, if code took the room."""
-    sections = weight_sections(programs, o)
-    try:
-        return attempt(sections)
-    except FlashError as e:
-        assert o.flash is not None
-        weights = sum(_bytes(v) for k, v in _weights(programs).items() if k not in sections)
-        more = weight_sections(programs, replace(o, flash=max(0, weights - e.over)))
-        if more == sections:
-            raise
-    return attempt(more)
-
-
-def weight_sections(programs: Sequence[Lowered], o: Options) -> dict[str, str]:
-    """Section prefix of every weight that goes to a flash region, by its content's key."""
-    weights = _weights(programs)
-    heat = _weight_heat(programs)
-    out: dict[str, str] = {}
-    for r in (r for r in o.regions or o.target.regions if r.kind == "flash"):
-        left = {k: v for k, v in weights.items() if k not in out}
-        chosen = [k for k, vs in left.items() if "weights" in r.hold or any(_called(v, r) for v in vs)]
-        if "cold" in r.hold:
-            chosen += _coldest({k: v for k, v in left.items() if k not in chosen}, heat, chosen, left, r, o)
-        taken = sum(_bytes(left[k]) for k in chosen)
-        if r.size is not None and taken > r.size:
-            raise LinkError(f"region `{r.name}` has {r.size} bytes, the weights for it take {taken}",
-                            notes=_largest([v[0] for k, v in left.items() if k in chosen]),
-                            hints=["hold less of it there, or give its real size"])
-        out |= dict.fromkeys(chosen, r.prefix)
-    return out
-
-
-def _called(v: Value, r: Region) -> bool:
-    return bool({v.name, v.origin} & set(r.hold))
-
-
-def _bytes(values: Sequence[Value]) -> int:
-    return values[0].type.bytes
-
-
-def _weights(programs: Sequence[Lowered]) -> dict[str, list[Value]]:
-    out: dict[str, list[Value]] = {}
-    for p in programs:
-        for v in p.unit.weights.values():
-            if v.const is not None:
-                out.setdefault(v.const.key, []).append(v)
-    return out
-
-
-def _weight_heat(programs: Sequence[Lowered]) -> dict[str, float]:
-    """Accesses per byte in one run of every model."""
-    heat: dict[str, float] = {}
-    for p in programs:
-        for n in p.graph.nodes:
-            for v in n.used:
-                if v.const is not None:
-                    heat[v.const.key] = heat.get(v.const.key, 0.0) + accesses(n, v) / v.type.dtype.size
-    return heat
-
-
-def _coldest(
-    weights: Mapping[str, list[Value]], heat: Mapping[str, float], already: Sequence[str],
-    every: Mapping[str, list[Value]], r: Region, o: Options,
-) -> Iterator[str]:
-    """Coldest first, until the rest fits the flash budget (without one: as many as fit the region)."""
-    room = float("inf") if r.size is None else r.size - sum(_bytes(every[k]) for k in already)
-    rest = sum(map(_bytes, weights.values()))
-    for k in sorted(weights, key=lambda k: (heat.get(k, 0.0), -_bytes(weights[k]), k)):
-        if o.flash is not None and rest <= o.flash:
-            return
-        if _bytes(weights[k]) <= room:
-            room -= _bytes(weights[k])
-            rest -= _bytes(weights[k])
-            yield k
-
-
 # -- budgets on the plan --------------------------------------------------------------------------------
 def check_plan(programs: Sequence[Lowered], sections: Mapping[str, str], o: Options) -> None:
     """`--ram`, `--flash` and the regions' sizes against what is known before anything compiles."""
     _check_names(programs, o)
     used = ram_by_region(programs)
-    for r in o.regions or o.target.regions:
+    for r in o.memories:
         if r.kind == "ram" and r.size is not None and used.get(r.name, 0) > r.size:
             raise _over(f"region `{r.name}` must hold {used[r.name]} bytes, it has {r.size}", programs, r.name)
     if o.ram is not None and used.get("", 0) > o.ram:
         raise _over(f"the arena takes {used['']} bytes, over the budget of {o.ram}", programs, "")
-    weights = {k: v[0] for k, v in _weights(programs).items() if k not in sections}
+    weights = {k: v[0] for k, v in constants_of(programs).items() if k not in sections}
     flash = sum(v.type.bytes for v in weights.values())
     if o.flash is not None and flash > o.flash:
         raise LinkError(f"weights take {flash} bytes, over the budget of {o.flash}",
-                        notes=_largest(list(weights.values())), hints=_flash_hints(o))
-
-
-def _largest(values: Sequence[Value]) -> list[str]:
-    ordered = sorted(values, key=lambda v: -v.type.bytes)
-    more = [f"and {len(ordered) - SHOWN} smaller ones"] if len(ordered) > SHOWN else []
-    return [f"{v.type.bytes} bytes: %{v.name} {v.type}" for v in ordered[:SHOWN]] + more
+                        notes=largest(list(weights.values())), hints=_flash_hints(o))
 
 
 def _over(message: str, programs: Sequence[Lowered], region: str) -> LinkError:
@@ -170,12 +76,7 @@ def _over(message: str, programs: Sequence[Lowered], region: str) -> LinkError:
         kept = [v for v, offset, *_ in here if p.placement.bank_at(offset).kept]
         notes += [f"{title}: {v.type.bytes} bytes all the time: %{v.name} {v.type}"
                   for v in sorted(kept, key=lambda v: -v.type.bytes)[:SHOWN]]
-        step, alive = _fullest([x for x in here if x[0] not in kept])
-        name = p.placement.order[step].name if alive else ""
-        notes += [f"{title}: {v.type.bytes} bytes in step {step} (`{name}`): %{v.name} {v.type}"
-                  for v in sorted(alive, key=lambda v: -v.type.bytes)[:SHOWN]]
-        notes += [f"{title}: scratch of `{n.name}` at {at}" for n, at in p.placement.scratch.items()
-                  if n.name == name]
+        notes += [f"{title}: {line}" for line in _fullest(p, [x for x in here if x[0] not in kept], region)]
     return LinkError(message, notes=notes, hints=_ram_hints(programs))
 
 
@@ -184,12 +85,24 @@ def _region_at(p: Lowered, offset: int) -> str:
     return region.name if region else ""
 
 
-def _fullest(buffers: Sequence[tuple[Value, int, int, int]]) -> tuple[int, list[Value]]:
-    """The step at which most bytes are alive, and what they are."""
-    steps = sorted({first for _, _, first, _ in buffers})
-    alive = {t: [v for v, _, first, last in buffers if first <= t <= last] for t in steps}
-    best = max(steps, key=lambda t: sum(v.type.bytes for v in alive[t]), default=0)
-    return best, alive.get(best, [])
+def _fullest(p: Lowered, buffers: Sequence[tuple[Value, int, int, int]], region: str) -> list[str]:
+    """What is alive in the step that needs most, its scratch included."""
+    steps = p.placement.order
+    scratch = {} if region else p.placement.scratch_bytes  # scratch is in the main RAM
+
+    def alive(t: int) -> list[Value]:
+        return [v for v, _, first, last in buffers if first <= t <= last]
+
+    def need(t: int) -> int:
+        return sum(v.type.bytes for v in alive(t)) + scratch.get(steps[t], 0)
+
+    if not steps:
+        return []
+    t = max(range(len(steps)), key=need)
+    where = f"in step {t} (`{steps[t].name}`)"
+    out = [f"{v.type.bytes} bytes {where}: %{v.name} {v.type}"
+           for v in sorted(alive(t), key=lambda v: -v.type.bytes)[:SHOWN]]
+    return out + ([f"{scratch[steps[t]]} bytes {where}: its scratch"] if scratch.get(steps[t]) else [])
 
 
 def _ram_hints(programs: Sequence[Lowered]) -> list[str]:
@@ -202,7 +115,7 @@ def _ram_hints(programs: Sequence[Lowered]) -> list[str]:
 
 
 def _flash_hints(o: Options) -> list[str]:
-    regions = [r.name for r in o.regions or o.target.regions if r.kind == "flash"]
+    regions = [r.name for r in o.memories if r.kind == "flash"]
     there = "a `[memory.NAME]` of kind `flash` takes cold weights"
     if regions:
         there = f"region `{regions[0]}` takes no more"
@@ -212,11 +125,11 @@ def _flash_hints(o: Options) -> list[str]:
 def _check_names(programs: Sequence[Lowered], o: Options) -> None:
     """Every tensor that a region names is somewhere."""
     known = {n for p in programs for v in p.placement.storage for n in (v.name, v.origin)}
-    weights = {n for vs in _weights(programs).values() for v in vs for n in (v.name, v.origin)}
-    for r in o.regions or o.target.regions:
+    weights = {n for vs in constants_of(programs).values() for v in vs for n in (v.name, v.origin)}
+    for r in o.memories:
         for name in r.hold:
             there = known if r.kind == "ram" else weights
-            if name not in ("hot", "io", "cold", "weights") and name not in there:
+            if name not in (*RAM_HOLDS, *FLASH_HOLDS) and name not in there:
                 what = "buffer" if r.kind == "ram" else "weight"
                 raise LinkError(f"region `{r.name}` is to hold `{name}`, and no {what} has that name",
                                 notes=["tensors inside of a fused layer have no memory of their own"],
@@ -256,23 +169,25 @@ class Known:
 
 
 def known(programs: Sequence[Lowered], sections: Mapping[str, str]) -> Known:
-    weights = _weights(programs)
+    weights = constants_of(programs)
     ram = sum(size for name, size in ram_by_region(programs).items() if name)
     titles = {s: f"weight %{v.name} {v.type}" for p in programs for s, v in p.unit.weights.items()}
     for i in (p.interface for p in programs):
         titles |= {own_bank(i, b): f"inputs and outputs of {i.title}" if b.kept else "intermediates" for b in i.banks}
-    return Known(ram, sum(_bytes(weights[k]) for k in sections), titles)
+    return Known(ram, sum(weights[k][0].type.bytes for k in sections), titles)
 
 
-def check_image(u: Usage, stack: int, k: Known, o: Options) -> None:
+def check_image(u: Usage, stack: int | None, k: Known, o: Options) -> None:
     """`--ram` and `--flash` against the linked image, everything in it counted but what regions hold.
 
-    `stack` is the bound of a run.
+    `stack` is the bound of a run; None: unknown, as where somebody else's code is called.
     """
-    ram, flash, titles = u.ram - k.elsewhere_ram + stack, u.flash - k.elsewhere_flash, k.titles
+    ram, flash, titles = u.ram - k.elsewhere_ram + (stack or 0), u.flash - k.elsewhere_flash, k.titles
+    told = "the stack of a run has no known bound and is not counted" if stack is None else (
+        f"{stack} bytes: stack of a run, at most")
     if o.ram is not None and ram > o.ram:
         raise LinkError(f"the image takes {ram} bytes of RAM, over the budget of {o.ram}",
-                        notes=[f"{stack} bytes: stack of a run, at most", *_symbols(u.in_ram, titles)],
+                        notes=[told, *_symbols(u.in_ram, titles)],
                         hints=["`--report R.html` shows all of it"])
     if o.flash is not None and flash > o.flash:
         error = FlashError(f"the image takes {flash} bytes of flash, over the budget of {o.flash}",

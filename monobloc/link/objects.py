@@ -71,7 +71,7 @@ class Module:
 def context(o: Options, stage: str) -> PassContext:
     return PassContext(target=o.target, numerics=o.numerics, threads=o.threads, optimize=o.optimize, stage=stage,
                        kernels=o.kernels if stage == "image" else (),
-                       regions=(o.regions or o.target.regions) if stage == "image" else ())
+                       regions=o.memories if stage == "image" else ())
 
 
 def copy_graph(g: Graph) -> Graph:

@@ -38,6 +38,12 @@ class Contraction:
         return self.root.op in ("MatMul", "MatMulInteger")
 
     @property
+    def depth(self) -> int:
+        """How many products one element of the result sums."""
+        w = self.root.used[1]
+        return self.x.shape[-1] if self.is_matrix else w.type.size // max(self.out.shape[1], 1)
+
+    @property
     def is_integer(self) -> bool:
         return self.root.op in INTEGER_OPS
 

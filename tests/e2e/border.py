@@ -15,6 +15,7 @@ from monobloc.driver import import_model, module_of
 from monobloc.link.connect import parse_connections
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
@@ -63,7 +64,8 @@ def build(models: dict[str, onnx.ModelProto], folder: Path, o: Options, *connect
     """Models by name, connected, as one shared library."""
     out = folder / f"{'-'.join(models)}-{len(connect)}.so"
     modules = [module(m, name, o) for name, m in models.items()]
-    image = link_modules(modules, out, "shared", replace(o, cache=None, connect=tuple(parse_connections(connect))))
+    o = replace(o, cache=None, connect=tuple(parse_connections(connect)))
+    image = link_modules(modules, Request(out, "shared", o))
     assert len(image.programs) == 1
     low = image.programs[0]
     return Linked(out, low, "\n".join(low.files.values()))

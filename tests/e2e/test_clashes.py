@@ -11,6 +11,7 @@ from onnx import helper
 
 from monobloc.errors import LinkError
 from monobloc.link.image import link_modules
+from monobloc.link.request import Request
 from monobloc.options import Options
 
 O = Options(lto="none")  # noqa: E741
@@ -29,5 +30,5 @@ def _named(prefix: str, reads: str):  # type: ignore[no-untyped-def]
 ])
 def test_interfaces_that_meet(one: tuple[str, str], other: tuple[str, str], why: str, tmp_path: Path) -> None:
     with pytest.raises(LinkError, match=why):
-        link_modules([_named(*one), _named(*other)], tmp_path / "m.so", "shared", O)
+        link_modules([_named(*one), _named(*other)], Request(tmp_path / "m.so", "shared", O))
     assert not (tmp_path / "m.so").exists()

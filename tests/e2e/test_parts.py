@@ -17,6 +17,7 @@ from monobloc.driver import compile_parts, compile_source, compile_to_object, im
 from monobloc.errors import LinkError, ModelError
 from monobloc.link.connect import parse_connections
 from monobloc.link.image import link_modules
+from monobloc.link.request import Request
 from monobloc.link.split import split_at
 from monobloc.loader import CompiledModel
 from monobloc.object import toolchain
@@ -222,7 +223,7 @@ def test_a_build_keeps_the_cache_within_its_size(tmp_path: Path) -> None:
     old = key(what="old")
     small.put(old, bytes(300_000))
     o = Options(lto="none")
-    link_modules([module_of(MNIST, import_model(MNIST, o), o)], tmp_path / "m.so", "shared", o, small)
+    link_modules([module_of(MNIST, import_model(MNIST, o), o)], Request(tmp_path / "m.so", "shared", o, small))
     assert small.get(old) is None
     assert sum(p.stat().st_size for p in (tmp_path / "cache/entries").glob("*/*")) <= 200_000
 
@@ -235,7 +236,7 @@ def test_an_input_that_nothing_reads_is_in_the_parts_too(tmp_path: Path) -> None
     graph = helper.make_graph(nodes, "g", ports[:2], ports[2:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     whole = module_of(Path("m.onnx"), import_model(model.SerializeToString(), o), o)
-    link_modules([whole], tmp_path / "whole.so", "shared", o)
-    link_modules(split_at(whole, ["h"]), tmp_path / "parts.so", "shared", o)
+    link_modules([whole], Request(tmp_path / "whole.so", "shared", o))
+    link_modules(split_at(whole, ["h"]), Request(tmp_path / "parts.so", "shared", o))
     assert [i.name for i in CompiledModel(tmp_path / "parts.so").inputs] == ["x", "unread"]
     assert (tmp_path / "parts.so").read_bytes() == (tmp_path / "whole.so").read_bytes()

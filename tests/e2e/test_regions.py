@@ -15,6 +15,7 @@ import pytest
 from monobloc.cli.settings import read_memory
 from monobloc.driver import build
 from monobloc.errors import LinkError, ModelError
+from monobloc.link import memory
 from monobloc.object import elf
 from monobloc.options import Emit, Options
 from monobloc.targets import Region
@@ -224,3 +225,30 @@ def test_files_of_regions_that_are_wrong(text: str, why: str, tmp_path: Path) ->
     (tmp_path / "m.toml").write_text(text)
     with pytest.raises(ModelError, match=why):
         read_memory(tmp_path / "m.toml")
+
+
+# -- what errors say --------------------------------------------------------------------------------------
+def test_scratch_is_listed_with_its_size(alpha: Path, tmp_path: Path) -> None:
+    """And counts when the fullest step is looked for."""
+    made = build([alpha], tmp_path / "a.so", "shared", Options(lto="none"))
+    p = made.programs[0].placement
+    need = {n: p.scratch_bytes.get(n, 0) + sum(v.type.bytes for v, at, first, last in p.buffers
+                                               if first <= t <= last and not p.bank_at(at).kept)
+            for t, n in enumerate(p.order)}
+    fullest = max(need, key=lambda n: need[n])
+    with pytest.raises(LinkError) as e:
+        build([alpha], tmp_path / "b.so", "shared", Options(lto="none", ram=1000))
+    assert all(f"(`{fullest.name}`)" in n for n in e.value.notes if "in step" in n)
+    told = [n for n in e.value.notes if n.endswith("its scratch")]
+    assert len(told) == (fullest in p.scratch_bytes)
+    assert all(f" {p.scratch_bytes[fullest]} bytes" in n for n in told)
+
+
+def test_a_stack_that_is_not_known_is_not_told_as_zero() -> None:
+    used = memory.Usage(ram=100, flash=0, in_ram=((90, "buffer"),), in_flash=())
+    with pytest.raises(LinkError, match="takes 100 bytes of RAM") as e:
+        memory.check_image(used, None, memory.Known(), Options(ram=50))
+    assert e.value.notes[0] == "the stack of a run has no known bound and is not counted"
+    with pytest.raises(LinkError, match="takes 130 bytes of RAM") as e:
+        memory.check_image(used, 30, memory.Known(), Options(ram=50))
+    assert e.value.notes[0] == "30 bytes: stack of a run, at most"

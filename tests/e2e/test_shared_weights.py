@@ -16,6 +16,7 @@ from monobloc.codegen.lower import Lowered
 from monobloc.link.image import link_modules
 from monobloc.link.merge import inside
 from monobloc.link.objects import compile_module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.object.fat import Weight
 from monobloc.options import Options
@@ -105,7 +106,8 @@ def test_the_object_holds_it_once_and_links_to_the_same_image(tmp_path: Path, ca
 # -- across programs ------------------------------------------------------------------------------------
 def two(models: dict[str, onnx.ModelProto], folder: Path) -> tuple[Path, list[Lowered]]:
     """Programs of one image that are called apart."""
-    image = link_modules([module(m, name, OPTIONS) for name, m in models.items()], folder / "two.so", "shared", OPTIONS)
+    image = link_modules([module(m, name, OPTIONS) for name, m in models.items()],
+                         Request(folder / "two.so", "shared", OPTIONS))
     return image.path, image.programs
 
 

@@ -13,6 +13,7 @@ from monobloc.driver import import_model
 from monobloc.errors import InternalError, ModelError, MonoblocError, UnsupportedError
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
@@ -53,7 +54,7 @@ def _link(kept: Sequence[tuple[str, Builder, Module]], folder: Path, o: Options,
         return
     out = folder / f"{kept[0][0]}_{kept[0][1].seed}_{len(kept)}.so"
     try:
-        link_modules([m for _, _, m in kept], out, "shared", o)
+        link_modules([m for _, _, m in kept], Request(out, "shared", o))
     except UnsupportedError as e:
         if len(kept) == 1:
             found.refused.append(f"{kept[0][0]} {kept[0][1].seed}: {e}")

@@ -21,6 +21,7 @@ from onnx import helper, numpy_helper
 from monobloc.driver import import_model
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.link.split import split_at, split_into
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
@@ -68,7 +69,7 @@ class Own:
 
 def images(b: Builder, modules: Sequence[Module], folder: Path, tag: str, o: Options) -> Path:
     out = folder / f"{b.seed}-{tag}.so"
-    link_modules(modules, out, "shared", o)
+    link_modules(modules, Request(out, "shared", o))
     return out
 
 

@@ -15,6 +15,7 @@ from monobloc.ir.graph import Graph, Node
 from monobloc.ir.types import DType, TensorType
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.ops import Case, OpDef, registry
 from monobloc.options import Options
@@ -78,7 +79,7 @@ def test_compiled_is_the_reference(family: str, tmp_path: Path) -> None:
     if not want:
         pytest.skip("no cases")
     out = tmp_path / "m.so"
-    link_modules([Module(g, family, family)], out, "shared", Options(lto="none", cache=tmp_path / "cache"), None)
+    link_modules([Module(g, family, family)], Request(out, "shared", Options(lto="none", cache=tmp_path / "cache")))
     got = CompiledModel(out).run(feeds)
     bad = [
         f"{op.name} {c.name} {c.attrs} output {k}: {d}"

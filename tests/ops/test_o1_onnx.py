@@ -16,6 +16,7 @@ from monobloc.frontend.importer import load_onnx
 from monobloc.ir.interp import interpret
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
@@ -185,7 +186,7 @@ def test_run_time_index_outside_is_an_error(op: str, ins: list[Array], attrs: di
     g = load_onnx(model).graph
     want = list(interpret(g, feeds).values())
     out = tmp_path / "m.so"
-    link_modules([Module(g, "m", "m")], out, "shared", Options(lto="none", cache=tmp_path / "cache"), None)
+    link_modules([Module(g, "m", "m")], Request(out, "shared", Options(lto="none", cache=tmp_path / "cache")))
     compiled = CompiledModel(out)
     for bad in (3, -4, 1 << 40, -(1 << 63)):
         wrong = feeds["x1"].copy()

@@ -15,6 +15,7 @@ from monobloc.ir.text import parse_graph, print_graph
 from monobloc.ir.verify import verify
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module, copy_graph
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 from monobloc.passes import PassContext, pipeline, run_passes
@@ -120,7 +121,7 @@ def compiled_differs(makers: list[tuple[str, Maker]], folder: Path, o: Options) 
     """All graphs in one library; what each gives, run twice, beside what it means."""
     modules = [Module(copy_graph(m.g), f"m{k:03}", f"m{k:03}", label) for k, (label, m) in enumerate(makers)]
     out = folder / "batch.so"
-    link_modules(modules, out, "shared", o)
+    link_modules(modules, Request(out, "shared", o))
     bad = []
     for k, (label, m) in enumerate(makers):
         want, model = interpret(m.g, m.feeds), CompiledModel(out, k)
