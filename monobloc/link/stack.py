@@ -42,7 +42,6 @@ _DISPATCH = ("mb_parallel_upto", "run_parts", "work", "worker")  # call what the
 _INFO = struct.Struct("<II48xQ")  # mb_model_info up to stack_bound
 _PLACE = struct.Struct("<Q")
 _ABSOLUTE = {elf.EM_X86_64: 1, elf.EM_AARCH64: 257}  # the relocation of a pointer in data
-_BIAS = {elf.EM_X86_64: {2: 4, 4: 4, 9: 4, 41: 4, 42: 4}}  # addends of operands relative to their end
 
 
 @dataclass(frozen=True)
@@ -98,16 +97,16 @@ def _containing(functions: Sequence[Symbol], starts: Sequence[int], at: int) -> 
 def _references(e: Elf) -> Iterable[tuple[int, int | str]]:
     """(address of the code, address of what it names or the name of what is not here)."""
     code = {s.index for s in e.sections if s.flags & elf.SHF_EXECINSTR}
-    bias = _BIAS.get(e.machine, {})
+    bias = elf.OPERAND_BIAS.get(e.machine, {})
     for s in e.sections:
         if s.type != elf.SHT_RELA or s.info not in code or s.flags & elf.SHF_ALLOC:
             continue
-        for at, info, addend in struct.iter_unpack("<QQq", e.content(s)):
-            symbol = e.symbols[info >> 32]
+        for at, number, kind, addend in e.relocations(s):
+            symbol = e.symbols[number]
             if symbol.type == elf.STT_FUNC or not symbol.defined:
                 yield at, symbol.value if symbol.defined else symbol.name
                 continue
-            target = symbol.value + addend + bias.get(info & 0xFFFFFFFF, 0)
+            target = symbol.value + addend + bias.get(kind, 0)
             # loops that count up to zero begin behind the end of their data, where anything may lie
             low, size = _extent(e, symbol)
             yield at, target if low <= target < low + size else low
@@ -139,9 +138,9 @@ class _Tables:
                 self._read(e, s)
 
     def _read(self, e: Elf, s: elf.Section) -> None:
-        for at, info, addend in struct.iter_unpack("<QQq", e.content(s)):
-            symbol = e.symbols[info >> 32]
-            if info & 0xFFFFFFFF == _ABSOLUTE.get(e.machine) and symbol.defined:
+        for at, number, kind, addend in e.relocations(s):
+            symbol = e.symbols[number]
+            if kind == _ABSOLUTE.get(e.machine) and symbol.defined:
                 self.pointers.setdefault(self._thing(at), []).append(symbol.value + addend)
 
     def _thing(self, address: int) -> int:

@@ -9,7 +9,6 @@ into pieces, and a walk from the entry points gives each piece the one that keep
 from __future__ import annotations
 
 import json
-import struct
 import zlib
 from bisect import bisect_right
 from collections import deque
@@ -27,7 +26,6 @@ from monobloc.object.elf import Buffer, Elf, Section, Symbol
 ENTRY = -1  # keeps what the image starts with or exports
 _STARTED = (".init", ".fini", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors")
 _NO_REASON = (".eh_frame", ".gcc_except_table", ".stack_sizes")  # tables about code keep none of it
-_BIAS = {elf.EM_X86_64: {2: 4, 4: 4, 9: 4, 41: 4, 42: 4}}  # addends of operands relative to their end
 _SOURCE = (elf.STT_OBJECT, elf.STT_FUNC)
 
 
@@ -193,14 +191,14 @@ class _Places:
 def _readers(e: Elf, places: _Places) -> dict[int, dict[int, None]]:
     """Piece -> the pieces that refer to it."""
     out: dict[int, dict[int, None]] = {}
-    bias = _BIAS.get(e.machine, {})
+    bias = elf.OPERAND_BIAS.get(e.machine, {})
     targets: dict[tuple[int, int], int | None] = {}
     for s in e.sections:
         if s.type not in (elf.SHT_RELA, elf.SHT_REL) or s.flags & elf.SHF_ALLOC or s.info not in places.ranges:
             continue
         if e.sections[s.info].name in _NO_REASON:
             continue
-        for at, number, kind, addend in _relocations(e, s):
+        for at, number, kind, addend in e.relocations(s):
             source = places.of_address(s.info, at)
             symbol = e.symbols[number] if number < len(e.symbols) else None
             if source is None or symbol is None or not symbol.defined or symbol.section >= elf.SHN_LORESERVE:
@@ -212,16 +210,6 @@ def _readers(e: Elf, places: _Places) -> dict[int, dict[int, None]]:
             if target is not None and target != source:
                 out.setdefault(target, {})[source] = None
     return out
-
-
-def _relocations(e: Elf, s: Section) -> Iterator[tuple[int, int, int, int]]:
-    """Offset, symbol, kind and addend of each; an addend that stands in the code is not read."""
-    wide, with_addend = e.bits == 64, s.type == elf.SHT_RELA
-    form = ("<QQ" if wide else "<II") + (("q" if wide else "i") if with_addend else "")
-    shift, mask = (32, 0xFFFFFFFF) if wide else (8, 0xFF)
-    size = struct.calcsize(form)
-    for at, info, *addend in struct.iter_unpack(form, e.content(s)[: s.size // size * size]):
-        yield at, info >> shift, info & mask, addend[0] if addend else 0
 
 
 def _roots(e: Elf, places: _Places) -> list[int]:

@@ -45,6 +45,7 @@ STV_DEFAULT, STV_INTERNAL, STV_HIDDEN, STV_PROTECTED = 0, 1, 2, 3
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 3, 0x6474E551, 0x6474E552
 PF_X, PF_W, PF_R = 1, 2, 4
 GRP_COMDAT = 1
+OPERAND_BIAS = {EM_X86_64: {2: 4, 4: 4, 9: 4, 41: 4, 42: 4}}  # addends of operands relative to their end, by kind
 _NAME_MAX = 1 << 16
 
 
@@ -198,6 +199,15 @@ class Elf:
         if s.type == SHT_NOBITS:
             return memoryview(b"")
         return self.take(s.offset, s.size, f"section `{s.name}`")
+
+    def relocations(self, s: Section) -> Iterator[tuple[int, int, int, int]]:
+        """Offset, symbol, kind and addend of each; an addend that stands in the code is not read."""
+        wide, with_addend = self.bits == 64, s.type == SHT_RELA
+        form = ("<QQ" if wide else "<II") + (("q" if wide else "i") if with_addend else "")
+        shift, mask = (32, 0xFFFFFFFF) if wide else (8, 0xFF)
+        size = struct.calcsize(form)
+        for at, info, *addend in struct.iter_unpack(form, self.content(s)[: s.size // size * size]):
+            yield at, info >> shift, info & mask, addend[0] if addend else 0
 
     @cached_property
     def symtab(self) -> Section | None:
