@@ -42,9 +42,9 @@ def run(argv: list[str]) -> int:
 
 
 def _command(argv: list[str]) -> int:
-    if argv and argv[0] in ("cc", "c++", "ar", "ld"):  # once per file of a build: no parser, nothing of ours
-        from monobloc import drivers
+    from monobloc import drivers
 
+    if argv and argv[0] in drivers.VERBS:  # once per file of a build: no parser, nothing of ours
         return drivers.main(argv[0], argv[1:], os.environ)
     from monobloc.cli.app import app
     from monobloc.cli.words import expand

@@ -186,7 +186,7 @@ def bench(
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     why: Annotated[str | None, typer.Option("--why", metavar="NAME", show_default=False,
-                                            help="what was decided about a node, weight or value, and why")] = None,
+                                            help="why something of this name is in it, or what took it out")] = None,
     graph: Annotated[bool, typer.Option("--graph", help="print the graph")] = False,
     everything: Annotated[bool, typer.Option("--all", help="long tables in full")] = False,
     json: Json = False,

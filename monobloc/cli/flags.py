@@ -100,10 +100,10 @@ FLAGS: dict[str, dict[str, Any]] = {
         "memory": _path("--memory", group=LINK, help="file that describes further memories and what they hold"),
         "arenas": _flag(str, "--arenas", group=LINK, help="whether models share RAM between runs (default shared)",
                         **one_of("shared", "own")),
+        "compare_lto": _flag(bool, "--compare-lto", group=WORK, help="link in the other modes too, for the report"),
     },
     RESULT: {
         "report": _path("--report", metavar="R.json|R.html", group=WORK, help="write what was made, and why"),
-        "compare_lto": _flag(bool, "--compare-lto", group=WORK, help="link in the other modes too, for the report"),
         "depfile": _path("--depfile", group=WORK, help="write what the output depends on, for make"),
     },
     DUMP: {
@@ -122,6 +122,15 @@ OUT = Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT", show_
 INPUT = Annotated[list[str] | None, typer.Option(
     "--input", "-i", metavar="[NAME=]FILE", show_default=False, help="data: .npy, .npz, .pb or an image")]
 SEED = Annotated[int, typer.Option("--seed", min=0, help="seed of random data")]
+
+
+def word_of(key: str) -> str:
+    """A flag as people write it, in project files too: `from`, a word of Python's, is `start_from` here."""
+    return "from" if key == "start_from" else key.replace("_", "-")
+
+
+def key_of(word: str) -> str:
+    return "start_from" if word == "from" else word.replace("-", "_")
 
 
 def takes(*groups: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -138,8 +138,11 @@ def _read_report(file: Path) -> dict[str, Any]:
         report = js.loads(file.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as e:
         raise ModelError(f"`{file}` is no report: {e}") from None
-    if not isinstance(report, dict) or report.get("report") != facts.FORMAT:
-        raise ModelError(f"`{file}` is no report of this version", hints=["`monobloc build --report` writes one"])
+    if not isinstance(report, dict) or "report" not in report:
+        raise ModelError(f"`{file}` is no report", hints=["`monobloc build --report` writes one"])
+    if report["report"] != facts.FORMAT:
+        raise ModelError(f"`{file}` is a report of version {report['report']}, version {facts.FORMAT} is read",
+                         hints=["`monobloc build --report` writes one"])
     return report
 
 
@@ -193,7 +196,7 @@ def _why(report: dict[str, Any], name: str, json: bool) -> int:
     """Everything that is called so: what it is, who keeps it, what was decided about it."""
     found = why.explain(report, name)
     if not found:
-        raise ModelError(f"nothing is called '{name}'", hints=why.similar(report, name))
+        raise ModelError(f"nothing in `{report['image']}` is called '{name}'", hints=why.similar(report, name))
     if json:
         console.say(js.dumps([a.facts for a in found]))
         return 0

@@ -84,8 +84,10 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
 
 def _compile_parts(file: Path, out: Path, o: Options, header: Path | None, flags: Flags) -> None:
     """A model as several objects, which have one interface when they are linked."""
-    if header or "report" in flags or "depfile" in flags:
-        raise Usage("parts of a model have neither a header nor a report of their own; the image of all has")
+    asked = ["--header"] * (header is not None) + [f"--{k}" for k in ("report", "depfile") if k in flags]
+    if asked:
+        raise Usage(f"`{asked[0]}` is not for parts of a model, of which `{file}` becomes several\n"
+                    "  hint: the image that they are linked to has a header, a report and dependencies")
     with console.progress() as progress:
         imported = driver.import_model(file, o)
         made = driver.compile_parts(driver.module_of(file, imported, o), out, o, progress)

@@ -88,7 +88,7 @@ def verify(models: list[Path], how: Verify, flags: Flags) -> int:
         raise Usage("`--data` has the inputs in it; give no `--input`")
     work = work_on(models, flags)
     if not work.models:
-        raise Usage("no model to verify: the oracle needs the .onnx file")
+        raise Usage("no model to verify: the oracle needs the model's file, an image is not enough")
     bad = 0
     for path, o in work.models:
         found = verify_model(path, o, how)

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from monobloc.cli import Usage
-from monobloc.cli.flags import FIXED, FLAGS, MODEL, Flags
+from monobloc.cli.flags import FIXED, FLAGS, MODEL, Flags, key_of, word_of
 from monobloc.driver import SourceFlags, operators, read_kernels, user_cache
 from monobloc.errors import ModelError, MonoblocError
 from monobloc.frontend import MODEL_SUFFIXES
@@ -70,12 +70,9 @@ class Project:
 # -- project file -------------------------------------------------------------------------------------
 def read_project(path: Path) -> Project:
     try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
+        text, data = _read_toml(path)
     except FileNotFoundError:
         raise Usage(f"no file is named, and there is no `{path}`") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise ModelError(f"{path}: {str(e)[:1].lower()}{str(e)[1:]}") from None
     top = _keys(data, TOP_KEYS, str(path))
     memory = memory_flags(_table(top.pop("memory", {}), f"{path}: `memory`"), path)
     models = [_model(m, path) for m in _list(top.pop("model", []), f"{path}: `model`")]
@@ -87,14 +84,20 @@ def read_project(path: Path) -> Project:
     return Project(flags, tuple(models), tuple(sources), path.parent / str(output) if output else None, path)
 
 
+def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ModelError(f"{path}: {str(e)[:1].lower()}{str(e)[1:]}") from None
+
+
 def read_memory(path: Path) -> Flags:
     """`--memory FILE`: the `[memory]` tables of a file that holds nothing else."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        _, data = _read_toml(path)
     except OSError as e:
-        raise ModelError(f"cannot read `{path}`: {e.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise ModelError(f"{path}: {str(e)[:1].lower()}{str(e)[1:]}") from None
+        raise ModelError(f"cannot read `{path}`: {(e.strerror or str(e)).lower()}") from None
     return memory_flags(_table(_keys(data, ("memory",), str(path)).get("memory", {}), f"{path}: `memory`"), path)
 
 
@@ -151,11 +154,12 @@ def _model(data: Any, project: Path) -> tuple[Path, Flags]:
 def _keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> dict[str, Any]:
     out = {}
     for key, value in data.items():
-        name = "start_from" if key == "from" else key.replace("-", "_")
+        name = key_of(key)
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             raise ModelError(f"{where}: unknown key `{key}`",
-                             hints=[f"did you mean `{near[0]}`?"] if near else [f"keys: {', '.join(known)}"])
+                             hints=[f"did you mean `{word_of(near[0])}`?"] if near
+                             else [f"keys: {', '.join(map(word_of, known))}"])
         out[name] = value
     return out
 
@@ -241,7 +245,7 @@ def _project_work(files: Sequence[Path], flags: Flags, output: Path | None) -> W
     given = {k: v for k, v in flags.items() if k in MODEL_KEYS and (len(chosen) == 1 or k not in FIXED_KEYS)}
     given = {} if "connect" in merged and set(given) == {"name"} else given
     if len(chosen) > 1 and given:
-        raise Usage(f"`--{next(iter(given)).replace('_', '-')}` is of one model, and `{p.path}` has several")
+        raise Usage(f"`--{word_of(next(iter(given)))}` is of one model, and `{p.path}` has several")
     shared = {k: v for k, v in merged.items() if k != "name"}  # of the whole, as `connect` is
     models = tuple((path, options(_joined({**shared, **given}, {**f, **given}))) for path, f in chosen)
     rest = tuple(f for f in files if f.suffix not in MODEL_SUFFIXES) if files else p.sources

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from monobloc import bench_run, driver, litert, verify_run
 from monobloc.cli import Usage, console, measure
-from monobloc.cli.flags import Flags
+from monobloc.cli.flags import CODE, FIXED, FLAGS, MACHINE, MODEL, Flags, word_of
 from monobloc.cli.look import facts_of_model
 from monobloc.cli.settings import work_on
 from monobloc.errors import MonoblocError
@@ -56,7 +55,6 @@ def try_model(path: Path, seed: int, flags: Flags) -> int:
 def _executable(path: Path, o: Options, progress: console.Progress) -> tuple[int, Report]:
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         out = Path(tmp) / path.stem
-        o = replace(o, map=Path(tmp) / "map")
         made = driver.build([path], out, "exe", o, progress)
         return out.stat().st_size, facts.of_image(made.image, "exe", o, toolchain.tool_version(), {})
 
@@ -136,10 +134,10 @@ def _next(path: Path, flags: Flags) -> None:
 
 
 def _again(flags: Flags) -> str:
-    """The flags of the model, to be typed again."""
+    """What decides the code, to be typed again."""
     words = []
-    for key in ("target", "cpu", "features", "shape", "dim", "bind", "keep_output", "name", "threads", "numerics"):
+    for key in (key for group in (MACHINE, MODEL, FIXED, CODE) for key in FLAGS[group]):
         values = flags.get(key, [])
         for v in values if isinstance(values, list) else [values]:
-            words.append(f" --{key.replace('_', '-')} {shlex.quote(str(v))}")
+            words.append(f" --{word_of(key)}" + ("" if v is True else f" {shlex.quote(str(v))}"))
     return "".join(words)

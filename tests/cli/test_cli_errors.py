@@ -21,6 +21,7 @@ from monobloc import driver
     ("build", "m.onnx", "-o", "m.onnx"), ("build", "m.onnx", "-o", "."), ("build", "m.onnx", "m.onnx", "--name", "x"),
     ("link",), ("link", "m.o", "--frobnicate"), ("link", "@nothing"), ("compile", "x.txt"), ("check",), ("verify",),
     ("verify", "m.onnx", "--against", "god"), ("bench", "m.onnx", "--seconds", "0"), ("run",), ("opt",),
+    ("compile", "m.onnx", "--partitions", "2", "--report", "r.json"),
 ])  # fmt: skip
 def test_usage_errors(mb: Command, model: Path, words: tuple[str, ...]) -> None:
     told = mb(*words)
@@ -38,10 +39,12 @@ def test_usage_errors(mb: Command, model: Path, words: tuple[str, ...]) -> None:
     (("build", "m.onnx", "--ram", "16"), "over the budget of 16"), (("build", "m.onnx", "-o", "/proc/x/m"), "/proc/x"),
     (("run", "text"), "neither a model nor an image"), (("inspect", "text"), "neither"),
     (("inspect", "text.json"), "is no report"), (("run", "text.onnx"), "text.onnx"), (("bench", "text"), "neither"),
+    (("inspect", "old.json"), "a report of version 1, version 2 is read"),
 ])  # fmt: skip
 def test_the_users_errors(mb: Command, model: Path, words: tuple[str, ...], says: str) -> None:
     for name in ("text", "text.onnx", "text.json"):
         Path(name).write_text("hello\n")
+    Path("old.json").write_text('{"report": 1}')
     told = mb(*words)
     assert told.code == 1, told
     assert told.err.startswith("error: ") and says in told.err and "Traceback" not in told.err

@@ -226,6 +226,7 @@ def test_modes_are_compared(program: tuple[str, ...], tmp_path: Path, mb: Comman
         assert (tmp_path / row["lto"]).stat().st_size == row["bytes"]
     assert set(r["timings"]["lto"]) == {"none", "thin", "full"}
     assert mb("build", *program, "-o", "app", "--compare-lto").code == 2
+    assert mb("compile", "kws.onnx", "--report", "r.json", "--compare-lto").code == 2  # nothing is linked
 
 
 def test_phases_are_measured(program: tuple[str, ...], mb: Command) -> None:

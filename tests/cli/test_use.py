@@ -159,6 +159,8 @@ def test_try_repeats_the_flags(mb: Command, tmp_path: Path) -> None:
     tiny(tmp_path / "n.onnx", batch="n")
     told = mb("try", "n.onnx", "--dim", "n=2")
     assert told.code == 0 and "monobloc build n.onnx --dim n=2 -o n" in told.out
+    told = mb("try", "n.onnx", "--dim", "n=2", "--from", "sum", "-g", "--lto", "none")
+    assert told.code == 0 and "monobloc build n.onnx --dim n=2 --from sum --debug --lto none -o n" in told.out
 
 
 def test_a_peer_that_refuses_is_told(mb: Command, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
