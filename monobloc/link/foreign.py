@@ -50,8 +50,8 @@ def libraries(
     out: list[Path | str] = []
     unbounded = [f"{r.where}: the row names no library" for r in rows if not r.libraries]
     for k, path in enumerate(dict.fromkeys(p for r in rows for p in r.libraries)):
-        reader = bitcode.Reader(folder / f"kernels{k}", o, cache, 
-                                _inlined([r for r in rows if path in r.libraries]), kernels=True)
+        inline = _inlined([r for r in rows if path in r.libraries])
+        reader = bitcode.Reader(folder / f"kernels{k}", o, cache, inline, kernels=True)
         out += reader.inputs([path])
         unbounded += reader.unbounded
         tell(reader.notes)
@@ -72,8 +72,9 @@ def _check_functions(rows: Sequence[Row], user: Sequence[Path], more: bool) -> N
     """`more`: there are libraries that only the linker finds."""
     problems = Diagnostics()
     theirs = bitcode.defined([p for p in user if p.is_file()]) if rows else set()
+    known = {p: bitcode.defined([p]) for p in {p for r in rows for p in r.libraries}}
     for r in rows:
-        names = bitcode.defined(r.libraries) | theirs
+        names = theirs.union(*(known[p] for p in r.libraries))
         if r.function in names or (more and not r.libraries):
             continue
         near = difflib.get_close_matches(r.function, sorted(names), 1)
@@ -107,5 +108,6 @@ def _row_problems(e: MonoblocError, rows: Sequence[Row]) -> Iterator[LinkError]:
         for r in rows:
             if (r.file, r.line) == (file, int(line)):
                 yield LinkError(f"the call of `{r.function}` does not compile: {text}", loc=Loc(r.where))
-            elif r.header is not None and Path(file).name == r.header.name:
-                yield LinkError(f"{r.header}:{line} does not compile: {text}", loc=Loc(r.where))
+        included = next((r for r in rows if r.header is not None and Path(file).name == r.header.name), None)
+        if included is not None:  # a header is told once, however many rows name it
+            yield LinkError(f"{included.header}:{line} does not compile: {text}", loc=Loc(included.where))

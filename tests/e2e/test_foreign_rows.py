@@ -212,6 +212,15 @@ def test_wrong_types_are_told_at_the_row(tmp_path: Path) -> None:
     assert "rows.toml:11: the call of `twice` does not compile: too many arguments" in str(e.value)
 
 
+def test_a_mistake_in_a_header_is_told_once(tmp_path: Path) -> None:
+    ft.library(tmp_path, "plain", TWICE, "twice")
+    (tmp_path / "twice.h").write_text("void twice(const float *, float *, integer);\n")
+    row = twice_row().replace('prototype = "void twice(const float *, float *, int)"', 'header = "twice.h"')
+    ft.rows(tmp_path, row, row.replace("Exp", "Sin"))
+    with pytest.raises(LinkError, match="rows.toml:1: .*twice.h:1 does not compile: type specifier missing"):
+        build([twice_model(tmp_path / "m.onnx")], tmp_path / "m.so", "shared", ft.options(tmp_path, "rows.toml"))
+
+
 def test_an_attribute_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
     ft.library(tmp_path, "plain", TWICE, "twice")
     ft.rows(tmp_path, twice_row('when = ["attr.alpha == 1"]'))
