@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -61,10 +62,13 @@ def test_objects_state_it_too(cache: Path, tmp_path: Path) -> None:
     link([tmp_path / "m.o"], tmp_path / "exe", "exe", o)
     main, _, bound = painted(tmp_path / "exe")
     assert main <= bound <= 4 * main + stack.FOREIGN
-    for suffix, emit in ((".so", "shared"), (".a", "archive"), (".o", "object")):
+    data = (tmp_path / "m.o").read_bytes()
+    info = next(s for s in elf.symbols(data) if s.name == "mb_info_mnist8")
+    at = elf.sections(data)[info.section].offset + info.value
+    assert 100 < struct.unpack_from("<II48xQ", data, at)[2] < 4096
+    for suffix, emit in ((".so", "shared"), (".a", "archive")):
         made = build([ROOT / "examples/mnist8.onnx"], tmp_path / f"x{suffix}", emit, Options(cache=None))  # type: ignore[arg-type]
-        if made.programs:
-            assert 100 < made.programs[0].interface.stack_bound < 4096, emit
+        assert 100 < made.programs[0].interface.stack_bound < 4096, emit
 
 
 def graph_of(text: str, folder: Path) -> stack.CallGraph:
