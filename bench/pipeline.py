@@ -26,9 +26,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from page import write_section
 
 from monobloc.object import elf
 
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEADING = "## A whole program"
 MONOBLOC = f"{sys.executable} -m monobloc"
-WAYS = ("gcc", "none", "thin", "full")
+WAYS = {"gcc": "-Os", "gcc -O2": "-O2", "none": "-Os", "thin": "-Os", "full": "-Os"}  # and the application's level
 KINDS = ("weights", "model", "application", "library", "data", "unwind", "rest")
 MODEL = re.compile(r"layer_|\w+_k_|mb_|finder_|digits_|run_in|known|ins|outs|(in|out)\d+_")
 UNWIND = (".eh_frame", ".eh_frame_hdr", ".gcc_except_table")
@@ -77,11 +78,11 @@ def make(folder: Path, way: str, optimize: str) -> Program:
     ours = (f"CC={MONOBLOC} cc", f"CXX={MONOBLOC} c++", f"AR={MONOBLOC} ar")
     # The level of a link is that of its models: `-Os` builds them for size, unless another follows.
     level = "" if optimize == "size" else " -O3"
-    line = ("make", "-j2", f"MONOBLOC={MONOBLOC}", f"MODELFLAGS=--optimize {optimize}")
-    line += ("CC=gcc", "CXX=g++") if way == "gcc" else (*ours, f"LDFLAGS=-flto={way}{level}")
+    line = ("make", "-j2", f"MONOBLOC={MONOBLOC}", f"MODELFLAGS=--optimize {optimize}", f"CFLAGS={WAYS[way]} -Wall")
+    line += ("CC=gcc", "CXX=g++") if way.startswith("gcc") else (*ours, f"LDFLAGS=-flto={way}{level}")
     run(*line, cwd=folder)
     run("strip", "-o", home / "app", "pipeline", cwd=folder)
-    if way != "gcc":  # once more, with names
+    if not way.startswith("gcc"):  # once more, with names
         (folder / "pipeline").unlink()
         run(*line[:-1], f"{line[-1]} -g", cwd=folder)
     functions = names(folder, "*.o"), names(folder, "pix/*.o")
@@ -164,13 +165,6 @@ def check(programs: dict[str, Program], optimize: str) -> list[str]:
     return missed
 
 
-def write(text: Sequence[str]) -> None:
-    """In place of what stands under our heading; other scripts' tables stay."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(HEADING)
-    others = rest[rest.find("\n## ") :] if "\n## " in rest else "\n"
-    PAGE.write_text("\n".join([f"{before.rstrip()}\n\n{HEADING}", *text]) + others, encoding="utf-8")
-
-
 def main() -> int:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("--optimize", choices=("speed", "size"), action="append", help="default: both")
@@ -188,7 +182,7 @@ def main() -> int:
         text += ["", f"Models for {optimize}:", "", *rows]
         print("\n".join(text[-len(rows) - 3 :]), flush=True)
     if a.write:
-        write(["", *INTRODUCTION, *text])
+        write_section(PAGE, HEADING, "\n".join([INTRODUCTION, *text]))
     for m in missed:
         print(f"missed: {m}", file=sys.stderr)
     return int(bool(missed))
@@ -200,8 +194,8 @@ Written by `bench/pipeline.py --write`. Bytes by kind; `gcc` is `gcc -Os -ffunct
 over the same model objects' native code, the others are `monobloc cc -Os` by mode. All link the same shared
 libc and libstdc++ and are stripped. The detector has an output that the program does not read: gcc keeps its
 weights, so sizes are given without weights too. Functions that are inlined count where they are inlined.
-Times hold the application's too, which gcc compiles in the first row and clang in the others: most of the gap
-is `gcc -Os` itself. With `-O2` for the application its program took 510 us beside 1080 us.""".splitlines()
+Times hold the application's too, which gcc compiles in the first rows and clang in the others: much of the gap
+is `gcc -Os` itself, so its program is there with `-O2` for the application, too."""
 
 
 if __name__ == "__main__":

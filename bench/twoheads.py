@@ -12,7 +12,6 @@ with `--gc-sections`, and its answer is compared with numpy's.
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from page import write_section
 
 from monobloc.driver import build, compile_source, compile_to_object, user_cache
 from monobloc.object import elf, sysroot, toolchain
@@ -184,17 +184,11 @@ def section(rows: Sequence[Row]) -> str:
         "of `.bss`, and whether the unread head is there."
     )
     return "\n".join([
-        TITLE, "", textwrap.fill(text, 118, break_on_hyphens=False), "",
+        textwrap.fill(text, 118, break_on_hyphens=False), "",
         "| linked by | application | private | .bss | head | escape | .bss | head |",
         "|---|---|---:|---:|---|---:|---:|---|",
-        *(f"| {one.how} | {one.application} | {one.cells()} | {two.cells()} |" for one, two in pairs), "",
+        *(f"| {one.how} | {one.application} | {one.cells()} | {two.cells()} |" for one, two in pairs),
     ])
-
-
-def replaced(page: str, new: str) -> str:
-    """The page with this section in place of the old one, or at its end."""
-    old = re.search(rf"^{TITLE}\n.*?(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
-    return page.rstrip("\n") + "\n\n" + new if old is None else page[: old.start()] + new + page[old.end() :]
 
 
 def main() -> int:
@@ -210,7 +204,7 @@ def main() -> int:
             rows.append(row)
     print(section(rows))
     if a.write:
-        a.write.write_text(replaced(a.write.read_text(encoding="utf-8"), section(rows)), encoding="utf-8")
+        write_section(a.write, TITLE, section(rows))
     return int(any(r.kept for r in rows if r.how.startswith("Monobloc")))
 
 
