@@ -68,25 +68,3 @@ def hwio(w: Weights) -> Weights:
 def pack_dwconv_w(w: Weights) -> Weights:
     """ONNX [C*multiplier][1][KH][KW] -> [KH][KW][C*multiplier]."""
     return np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))
-
-
-def pack_recurrent(r: Weights, gates: int, vl: int) -> Weights:
-    """ONNX R [gates*H][H] -> [panel of VL units][H][gates][VL]."""
-    hidden = r.shape[-1]
-    order = column_order(hidden, vl)
-    by_gate = r.reshape(gates, hidden, hidden)
-    units = np.where((order >= 0)[:, None], by_gate[:, order, :], np.float32(0))
-    panels = units.reshape(gates, len(order) // vl, vl, hidden).transpose(1, 3, 0, 2)
-    return np.ascontiguousarray(panels, dtype=np.float32).reshape(-1)
-
-
-def pack_gru(r: Weights, reset_after: bool, vl: int) -> Weights:
-    """R of a GRU: all gates together, or z and r first and the candidate behind them."""
-    if reset_after:
-        return pack_recurrent(r, 3, vl)
-    hidden = r.shape[-1]
-    parts = [
-        pack_recurrent(r[: 2 * hidden], 2, vl),
-        pack_recurrent(r[2 * hidden :], 1, vl),
-    ]
-    return np.concatenate(parts)

@@ -35,13 +35,9 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def c_initializer(desc: Mapping[str, int | float]) -> str:
+def c_initializer(desc: Mapping[str, int]) -> str:
     """`{.m = 128, .n = 64}`; fields that are zero are left out."""
-
-    def literal(v: float) -> str:
-        return f"{v!r}f" if isinstance(v, float) else str(v)
-
-    return "{" + ", ".join(f".{k} = {literal(v)}" for k, v in desc.items() if v) + "}"
+    return "{" + ", ".join(f".{k} = {v}" for k, v in desc.items() if v) + "}"
 
 
 # Most rows per number of vectors, by (lanes, registers): the largest tiles that clang compiles
@@ -381,51 +377,6 @@ def dwconv_desc(
     desc |= dict(zip(("x_type", "w_type", "y_type"), types, strict=True))
     desc |= {"xb1": xb1, "n1": n1, "xb2": xb2, "n2": n2, "split": int(not rows)}
     return desc
-
-
-def rnn_desc(
-    steps: int,
-    batch: int,
-    hidden: int,
-    gates: int,
-    *,
-    xp: tuple[int, int] | None = None,
-    y: tuple[int, int] | None = None,
-    has_h0: bool = False,
-    reverse: bool = False,
-    reset_after: bool = False,
-    peephole: bool = False,
-    input_forget: bool = False,
-    clip: float | None = None,
-) -> dict[str, int | float]:
-    """A whole `mb_rnn`; `xp` and `y` are (step, batch row) strides, by default dense [T][B][...]."""
-    xs = xp if xp is not None else (batch * gates * hidden, gates * hidden)
-    ys = y if y is not None else (batch * hidden, hidden)
-    return {
-        "steps": steps,
-        "batch": batch,
-        "hidden": hidden,
-        "xp_step": xs[0],
-        "xp_row": xs[1],
-        "y_step": ys[0],
-        "y_row": ys[1],
-        "h_row": hidden,
-        "c_row": hidden,
-        "reverse": int(reverse),
-        "has_h0": int(has_h0),
-        "peephole": int(peephole),
-        "input_forget": int(input_forget),
-        "reset_after": int(reset_after),
-        "has_clip": int(clip is not None),
-        "clip": float(clip or 0.0),
-    }
-
-
-def rnn_scratch(desc: Mapping[str, int | float], gru: bool = False) -> int:
-    """Floats of the argument z: the zero state, and z and r*h of a GRU that resets first."""
-    state = int(desc["batch"]) * int(desc["hidden"])
-    zero = 0 if desc["has_h0"] else state
-    return zero + (2 * state if gru and not desc["reset_after"] else 0)
 
 
 def conv_nchw_scratch(desc: Mapping[str, int], vl: int) -> int:

@@ -64,9 +64,6 @@ MB_INLINE mb_vf mb_load_n(const float *p, int n) {
   MB_UNROLL for (int i = 0; i < MB_VL; i++) if (i < n) v[i] = p[i];
   return v;
 }
-MB_INLINE void mb_store_n(float *p, mb_vf v, int n) {
-  MB_UNROLL for (int i = 0; i < MB_VL; i++) if (i < n) p[i] = v[i];
-}
 
 /* Typed access for expression text: mb_ld(v, p) loads what the type of v asks for. */
 MB_OVERLOAD float mb_ld(float like, const float *p) { (void)like; return *p; }
@@ -174,15 +171,6 @@ MB_MAC(mb_vf, mb_vf, mb_vf, mb_vf)
 MB_MAC(mb_vf, mb_vf, float, mb_vf)
 MB_MAC(mb_vf, float, mb_vf, mb_vf)
 #undef MB_MAC
-
-/* Horizontal sum in a fixed, halving order: part of the numeric contract of a lane count. */
-MB_INLINE float mb_hsum(mb_vf v) {
-  float t[MB_VL];
-  MB_UNROLL for (int i = 0; i < MB_VL; i++) t[i] = v[i];
-  MB_UNROLL for (int h = MB_VL / 2; h > 0; h /= 2)
-    MB_UNROLL for (int i = 0; i < MB_VL / 2; i++) if (i < h) t[i] += t[i + h];
-  return t[0];
-}
 
 /* The part [*lo, *hi) of n items that belongs to thread tid of nt. */
 MB_INLINE void mb_share(long n, int tid, int nt, long *lo, long *hi) {
