@@ -16,7 +16,7 @@
  * zero there. Weights are signed bytes: per group and panel [run][step of k][column][4 or 2], panels and
  * the last, partial vector as in mb/tile.h; in quads the sums of all columns (int32) stand first.
  *
- * An epilogue takes sums and returns what is stored, as int32; of a float, its bits.
+ * An epilogue takes sums and returns what is stored, as int32; of a float, its bits (mb/epilogue.h).
  *
  * Integer sums do not depend on order, so all forms and machines give the same integers. They wrap around
  * on overflow, as two's complement does.
@@ -24,17 +24,11 @@
 #ifndef MB_ICONV_H
 #define MB_ICONV_H
 
+#include "mb/epilogue.h"
 #include "mb/tile.h"
 
-typedef mb_vm mb_vi;
-typedef uint32_t mb_vu __attribute__((vector_size(4 * MB_VL)));
-typedef int32_t mb_viu __attribute__((vector_size(4 * MB_VL), aligned(4), may_alias));
 typedef int16_t mb_vh __attribute__((vector_size(4 * MB_VL))); /* twice the lanes */
 typedef int8_t mb_vb2 __attribute__((vector_size(2 * MB_VL)));
-typedef int8_t mb_vb __attribute__((vector_size(MB_VL)));
-
-typedef mb_vi (*mb_epi_vi)(const void *ctx, mb_vi acc, mb_ix ix);
-typedef int32_t (*mb_epi_i)(const void *ctx, int32_t acc, mb_ix ix);
 
 enum { MB_QUADS = 4, MB_PAIRS = 2 };
 
@@ -52,79 +46,6 @@ typedef struct {
   long bh;                                   /* rows (wide) or tiles (narrow) of a block */
   int split, epi_loop;
 } mb_iconv;
-
-/* -- vectors of int32; + and * wrap around ------------------------------------------------------ */
-MB_OVERLOAD mb_vi mb_add(mb_vi a, mb_vi b) { return (mb_vi)((mb_vu)a + (mb_vu)b); }
-MB_OVERLOAD mb_vi mb_sub(mb_vi a, mb_vi b) { return (mb_vi)((mb_vu)a - (mb_vu)b); }
-MB_OVERLOAD mb_vi mb_mul(mb_vi a, mb_vi b) { return (mb_vi)((mb_vu)a * (mb_vu)b); }
-MB_INLINE mb_vi mb_ibcast(int32_t x) { return (mb_vi){0} + x; }
-MB_INLINE mb_vi mb_iload(const void *p) { return *(const mb_viu *)p; }
-MB_INLINE void mb_istore(void *p, mb_vi v) { *(mb_viu *)p = v; }
-#define MB_MIXED(NAME)                                                                 \
-  MB_OVERLOAD mb_vi NAME(mb_vi a, int32_t b) { return NAME(a, mb_ibcast(b)); }         \
-  MB_OVERLOAD mb_vi NAME(int32_t a, mb_vi b) { return NAME(mb_ibcast(a), b); }
-MB_MIXED(mb_add)
-MB_MIXED(mb_sub)
-MB_MIXED(mb_mul)
-#undef MB_MIXED
-MB_OVERLOAD int32_t mb_add(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
-MB_OVERLOAD int32_t mb_sub(int32_t a, int32_t b) { return (int32_t)((uint32_t)a - (uint32_t)b); }
-MB_OVERLOAD int32_t mb_mul(int32_t a, int32_t b) { return (int32_t)((uint32_t)a * (uint32_t)b); }
-
-/* Conversions of epilogues. A float that becomes an integer has been cut to its range. */
-MB_OVERLOAD mb_vf mb_float_of(mb_vi a) { return __builtin_convertvector(a, mb_vf); }
-MB_OVERLOAD float mb_float_of(int32_t a) { return (float)a; }
-MB_OVERLOAD mb_vf mb_float_of(mb_vf a) { return a; } /* halves are floats in an epilogue */
-MB_OVERLOAD float mb_float_of(float a) { return a; }
-MB_OVERLOAD mb_vi mb_int_of(mb_vf a) { return __builtin_convertvector(a, mb_vi); }
-MB_OVERLOAD int32_t mb_int_of(float a) { return (int32_t)a; }
-MB_OVERLOAD mb_vi mb_bits_of(mb_vf a) { return (mb_vi)a; }
-MB_OVERLOAD mb_vi mb_bits_of(mb_vi a) { return a; }
-MB_OVERLOAD int32_t mb_bits_of(float a) {
-  int32_t i;
-  __builtin_memcpy(&i, &a, 4);
-  return i;
-}
-MB_OVERLOAD int32_t mb_bits_of(int32_t a) { return a; }
-
-/* Operands of epilogues: along the lanes, or one for all. */
-typedef uint8_t mb_vub __attribute__((vector_size(MB_VL)));
-typedef mb_vub mb_vubu __attribute__((aligned(1), may_alias));
-typedef mb_vb mb_vbu __attribute__((aligned(1), may_alias));
-MB_OVERLOAD mb_vf mb_ld(mb_vi like, const float *p) { (void)like; return mb_load(p); }
-MB_OVERLOAD float mb_ld(int32_t like, const float *p) { (void)like; return *p; }
-MB_OVERLOAD mb_vi mb_ld(mb_vi like, const int32_t *p) { (void)like; return mb_iload(p); }
-MB_OVERLOAD int32_t mb_ld(int32_t like, const int32_t *p) { (void)like; return *p; }
-MB_OVERLOAD mb_vi mb_ld(mb_vi like, const int8_t *p) {
-  (void)like;
-  return __builtin_convertvector(*(const mb_vbu *)p, mb_vi);
-}
-MB_OVERLOAD int32_t mb_ld(int32_t like, const int8_t *p) { (void)like; return *p; }
-MB_OVERLOAD mb_vi mb_ld(mb_vi like, const uint8_t *p) {
-  (void)like;
-  return __builtin_convertvector(*(const mb_vubu *)p, mb_vi);
-}
-MB_OVERLOAD int32_t mb_ld(int32_t like, const uint8_t *p) { (void)like; return *p; }
-MB_OVERLOAD mb_vf mb_splat(mb_vi like, float x) { (void)like; return mb_bcast(x); }
-MB_OVERLOAD float mb_splat(int32_t like, float x) { (void)like; return x; }
-MB_OVERLOAD mb_vi mb_splat(mb_vi like, int32_t x) { (void)like; return mb_ibcast(x); }
-MB_OVERLOAD int32_t mb_splat(int32_t like, int32_t x) { (void)like; return x; }
-#define MB_STRIDED(T, R, V)                                                           \
-  MB_OVERLOAD R mb_ld_strided(int32_t like, const T *p, long step) {                  \
-    (void)like, (void)step;                                                           \
-    return *p;                                                                        \
-  }                                                                                   \
-  MB_OVERLOAD V mb_ld_strided(mb_vi like, const T *p, long step) {                    \
-    (void)like;                                                                       \
-    V v;                                                                              \
-    MB_UNROLL for (int i = 0; i < MB_VL; i++) v[i] = p[i * step];                     \
-    return v;                                                                         \
-  }
-MB_STRIDED(float, float, mb_vf)
-MB_STRIDED(int32_t, int32_t, mb_vi)
-MB_STRIDED(int8_t, int32_t, mb_vi)
-MB_STRIDED(uint8_t, int32_t, mb_vi)
-#undef MB_STRIDED
 
 /* -- one step of the sums ----------------------------------------------------------------------- */
 /* Bytes of x are unsigned for the dot product of x86, signed for that of Arm: the highest bit is turned. */
@@ -179,6 +100,11 @@ MB_INLINE mb_vi mb_dot2(mb_vi acc, int32_t x, mb_vi w) {
   acc = mb_add(acc, mb_mul(a, __builtin_convertvector(lo, mb_vi)));
   return mb_add(acc, mb_mul(b, __builtin_convertvector(hi, mb_vi)));
 #endif
+}
+
+/* A byte, signed or not. */
+MB_INLINE int32_t mb_iload_byte(int is_signed, const void *p) {
+  return is_signed ? *(const int8_t *)p : *(const uint8_t *)p;
 }
 
 MB_INLINE int mb_iconv_flip(const mb_iconv *d) { return d->x_signed == MB_DOT4_UNSIGNED ? 0x80 : 0; }
@@ -289,19 +215,22 @@ MB_INLINE void mb_iconv_step(const mb_iconv *d, mb_tile t, mb_vi acc[MB_MAX_MR][
   }
 }
 
-MB_INLINE void mb_iput(char *y, long i, int32_t v) { __builtin_memcpy(y + 4 * i, &v, 4); }
+/* Results of `size` bytes, 1 or 4; of a vector that belongs at y the last n lanes. */
+MB_INLINE void mb_iput(int size, char *y, long i, int32_t v) {
+  if (size == 4) __builtin_memcpy(y + 4 * i, &v, 4);
+  else y[i] = (char)v;
+}
+MB_INLINE void mb_iput_last(int size, char *y, mb_vi v, int n) {
+  if (n < MB_VL) {
+    const mb_vb b = __builtin_convertvector(v, mb_vb);
+    MB_UNROLL for (int l = 0; l < MB_VL; l++)
+      if (l >= MB_VL - n) mb_iput(size, y, l, size == 4 ? v[l] : b[l]);
+  } else if (size == 4) mb_istore(y, v);
+  else *(mb_v8u *)y = __builtin_convertvector(v, mb_vb);
+}
 
 MB_INLINE void mb_iconv_put(const mb_iconv *d, mb_tile t, char *y, int p, int j, mb_vi v) {
-  char *q = y + (mb_tile_y(t, p) + (long)j * MB_VL) * d->y_size;
-  const int n = j < t.nv - 1 ? MB_VL : t.rem;
-  if (d->y_size == 4) {
-    if (n == MB_VL) mb_istore(q, v);
-    else MB_UNROLL for (int l = 0; l < MB_VL; l++) if (l >= MB_VL - n) mb_iput(q, l - (MB_VL - n), v[l]);
-    return;
-  }
-  const mb_vb b = __builtin_convertvector(v, mb_vb);
-  if (n == MB_VL) *(mb_vbu *)q = b;
-  else MB_UNROLL for (int l = 0; l < MB_VL; l++) if (l >= MB_VL - n) q[l - (MB_VL - n)] = b[l];
+  mb_iput_last(d->y_size, y + (mb_tile_y(t, p) + mb_tile_col(t, j)) * d->y_size, v, j < t.nv - 1 ? MB_VL : t.rem);
 }
 
 /* Fewer channels than lanes: element by element, as a vector would read behind the last channel. */
@@ -312,9 +241,7 @@ MB_INLINE void mb_iconv_small(const mb_iconv *d, mb_tile t, mb_vi acc[MB_MAX_MR]
   MB_NOUNROLL for (int i = 0; i < t.mr; i++) {
     MB_NOUNROLL for (int l = 0; l < t.rem; l++) tmp[i][l] = epi(k->ctx, tmp[i][l], mb_tile_ix(t, k->at, i, l));
     char *q = k->y + mb_tile_y(t, i) * d->y_size;
-    MB_NOUNROLL for (int l = 0; l < t.rem; l++)
-      if (d->y_size == 4) mb_iput(q, l, tmp[i][l]);
-      else q[l] = (char)tmp[i][l];
+    MB_NOUNROLL for (int l = 0; l < t.rem; l++) mb_iput(d->y_size, q, l, tmp[i][l]);
   }
 }
 
@@ -399,7 +326,7 @@ MB_INLINE void mb_iconv_run(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf 
                             void *y, void *scratch, int tid, int nt) {
   const long units = mb_iconv_units(d), nr = (long)d->nv * MB_VL, panels = (d->oc + nr - 1) / nr;
   const long sums = d->form == MB_QUADS ? (d->oc + MB_VL - 1) / MB_VL * MB_VL : 0;
-  const int32_t zero = !d->zx_given ? d->zx : d->x_signed ? *(const int8_t *)zx : *(const uint8_t *)zx;
+  const int32_t zero = d->zx_given ? mb_iload_byte(d->x_signed, zx) : d->zx;
   long lo = 0, hi = d->batch * d->groups * units, p0 = 0, p1 = panels;
   if (d->split == 0) mb_share(hi, tid, nt, &lo, &hi);
   else mb_share(panels, tid, nt, &p0, &p1);

@@ -25,8 +25,8 @@ typedef struct {
 enum { MB_MAX_PX = 8 };
 
 MB_INLINE mb_vi mb_idw_x(const mb_idwconv *d, const uint8_t *x) {
-  if (d->x_signed) return __builtin_convertvector(*(const mb_vbu *)x, mb_vi);
-  return __builtin_convertvector(*(const mb_vubu *)x, mb_vi);
+  if (d->x_signed) return __builtin_convertvector(*(const mb_v8u *)x, mb_vi);
+  return __builtin_convertvector(*(const mb_vu8u *)x, mb_vi);
 }
 
 /* Products of numbers of nine bits: of their lower halves, the upper ones of f being 0 where halves are multiplied. */
@@ -45,17 +45,6 @@ MB_INLINE mb_vi mb_idw_mul(mb_vi x, mb_vi f) {
 #endif
 }
 
-MB_INLINE void mb_idw_put(const mb_idwconv *d, char *y, mb_vi v, int n) {
-  if (d->y_size == 4) {
-    if (n == MB_VL) mb_istore(y, v);
-    else MB_UNROLL for (int l = 0; l < MB_VL; l++) if (l >= MB_VL - n) mb_iput(y, l, v[l]);
-    return;
-  }
-  const mb_vb b = __builtin_convertvector(v, mb_vb);
-  if (n == MB_VL) *(mb_vbu *)y = b;
-  else MB_UNROLL for (int l = 0; l < MB_VL; l++) if (l >= MB_VL - n) y[l] = b[l];
-}
-
 /* Pixels col .. col+px-1 of output row `at.i`, channels from at.n on, of which the last n are stored. */
 MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *ctx, const uint8_t *x,
                            const int8_t *w, char *y, int32_t zx, mb_ix at, int n, mb_epi_vi epi) {
@@ -65,7 +54,7 @@ MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *
     const long row = at.i * d->sh - d->pt + r * d->dh;
     if (row < 0 || row >= d->h) continue;
     for (long s = 0; s < d->kw; s++) {
-      const mb_vb b = *(const mb_vbu *)(w + (r * d->kw + s) * d->c + at.n);
+      const mb_vb b = *(const mb_v8u *)(w + (r * d->kw + s) * d->c + at.n);
       const mb_vi f = mb_idw_f(__builtin_convertvector(b, mb_vi) - d->zw);
       MB_UNROLL for (int p = 0; p < px; p++) {
         const long col = (at.j + p) * d->sw - d->pl + s * d->dw;
@@ -75,7 +64,7 @@ MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *
     }
   }
   MB_UNROLL for (int p = 0; p < px; p++) acc[p] = epi(ctx, acc[p], (mb_ix){at.b, at.i, at.j + p, at.n});
-  MB_UNROLL for (int p = 0; p < px; p++) mb_idw_put(d, y + p * d->y_pix * d->y_size, acc[p], n);
+  MB_UNROLL for (int p = 0; p < px; p++) mb_iput_last(d->y_size, y + p * d->y_pix * d->y_size, acc[p], n);
 }
 
 /* Fewer channels than lanes. */
@@ -88,14 +77,12 @@ MB_INLINE void mb_idw_small(const mb_idwconv *d, const void *ctx, const uint8_t 
       for (long s = 0; s < d->kw; s++) {
         const long row = at.i * d->sh - d->pt + r * d->dh, col = at.j * d->sw - d->pl + s * d->dw;
         if (row < 0 || row >= d->h || col < 0 || col >= d->w) continue;
-        const uint8_t byte = x[row * d->x_row + col * d->x_pix + c];
-        sum += ((d->x_signed ? (int8_t)byte : byte) - zx) * (w[(r * d->kw + s) * d->c + c] - d->zw);
+        const int32_t byte = mb_iload_byte(d->x_signed, x + row * d->x_row + col * d->x_pix + c);
+        sum += (byte - zx) * (w[(r * d->kw + s) * d->c + c] - d->zw);
       }
     out[c] = epi(ctx, sum, (mb_ix){at.b, at.i, at.j, c});
   }
-  for (long c = 0; c < d->c; c++)
-    if (d->y_size == 4) mb_iput(y, c, out[c]);
-    else y[c] = (char)out[c];
+  for (long c = 0; c < d->c; c++) mb_iput(d->y_size, y, c, out[c]);
 }
 
 typedef void mb_idw_leaf(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n);
@@ -117,7 +104,7 @@ MB_INLINE void mb_idw_row(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *
 
 MB_INLINE void mb_idw_run(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *edge, mb_idw_leaf *one,
                           const void *ctx, const void *x, const void *w, const void *zx, void *y, int tid, int nt) {
-  const int32_t zero = !d->zx_given ? d->zx : d->x_signed ? *(const int8_t *)zx : *(const uint8_t *)zx;
+  const int32_t zero = d->zx_given ? mb_iload_byte(d->x_signed, zx) : d->zx;
   long lo, hi;
   mb_share(d->batch * d->oh, tid, nt, &lo, &hi);
   for (long at = lo; at < hi; at++) {
