@@ -103,9 +103,14 @@ OPS = [
 ]
 
 
+def geometry(op: Op) -> tiles.Geometry:
+    ic, groups, pad = (op.n, op.n, op.kernel // 2) if op.depthwise else (op.k, 1, op.kernel // 2)
+    return tiles.Geometry((1, op.hw, op.hw, ic), op.n, (op.out, op.out), (op.kernel, op.kernel), groups,
+                          (op.stride, op.stride), pads=(pad, pad))
+
+
 def build(i: int, op: Op) -> tuple[str, dict[str, int]]:
     """C of one op and its descriptor."""
-    out, pad = op.out if op.hw else 0, op.kernel // 2
     args, call = (
         "const float *x, const float *w, float *y, const float *b, float *s",
         "",
@@ -115,25 +120,10 @@ def build(i: int, op: Op) -> tuple[str, dict[str, int]]:
         d = tiles.gemm_desc(m, op.n, op.k, VL, NVREG, caches=CACHES)
         kind, call = "gemm", f"op{i}(b, x, w, y, 0, 0, 1)"
     elif op.depthwise:
-        x = (1, op.hw, op.hw, op.n)
-        k = (op.kernel, op.kernel)
-        strides = (op.stride, op.stride)
-        d = tiles.dwconv_desc(x, (out, out), k, VL, NVREG, strides=strides, pads=(pad, pad))
+        d = tiles.dwconv_desc(geometry(op), VL, NVREG)
         kind, call = "dwconv", f"op{i}(b, x, w, y, 0, 1)"
     else:
-        x = (1, op.hw, op.hw, op.k)
-        k, strides = (op.kernel, op.kernel), (op.stride, op.stride)
-        d = tiles.conv_desc(
-            x,
-            op.n,
-            (out, out),
-            k,
-            VL,
-            NVREG,
-            strides=strides,
-            pads=(pad, pad),
-            caches=CACHES,
-        )
+        d = tiles.conv_desc(geometry(op), VL, NVREG, caches=CACHES)
         kind, call = "conv", f"op{i}(b, x, w, y, 0, s, 0, 1)"
     macro = {"gemm": "MB_GEMM", "conv": "MB_CONV", "dwconv": "MB_DWCONV"}[kind]
     text = f"static const mb_{kind} d{i} = {tiles.c_initializer(d)};\n{macro}(op{i}, d{i}, epi)\n"

@@ -29,9 +29,10 @@ from monobloc.ir.graph import Value
 from monobloc.kernels import integer, tiles
 from monobloc.passes.contraction import Contraction
 from monobloc.passes.select import (
+    caches,
     conv_descriptor,
-    conv_geometry,
     conv_nchw_descriptor,
+    dwconv_descriptor,
     element_types,
     iconv_descriptor,
     idwconv_descriptor,
@@ -158,11 +159,9 @@ def _conv(c: Contraction, t: Target, at: Places) -> KernelText:
 
 
 def _dwconv(c: Contraction, t: Target, at: Places) -> KernelText:
-    geo, two = conv_geometry(c), c.x.type.rank == 4
+    two = c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
-    desc = tiles.dwconv_desc(geo["x"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
-                             strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
-                             x_strides=xs[:3], y_strides=ys[:3], types=element_types(c))
+    desc = dwconv_descriptor(c, t, x_strides=xs[:3], y_strides=ys[:3])
     return _kernel("dwconv", desc, _epilogue(c, _conv_axes(c), at), _operands(c, at))
 
 
@@ -270,7 +269,7 @@ def _gemm(c: Contraction, t: Target, at: Places) -> KernelText:
         a=(inner.x, rows.x, x.strides[-1] if k > 1 else 1),
         b=None if c.node.attrs["packed"] else (w.strides[-2] if k > 1 else n, 1),
         b_batch=inner.w, c=(inner.out, rows.out), types=element_types(c)[1:],
-        caches=tiles.Caches(t.l1_bytes, t.l2_bytes),
+        caches=caches(t),
     )
     if c.node.attrs["packed"]:
         desc = _as_packed(desc, dict(c.node.attrs["tiles"])["nv"], rows.extent, t)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monobloc.kernels.packing import column_order
-from monobloc.kernels.tiles import Caches, ceil_div, conv_cols, conv_rows, conv_tiles, cover, packed_columns
+from monobloc.kernels.tiles import Caches, Geometry, ceil_div, conv_cols, conv_rows, conv_tiles, cover, packed_columns
 
 QUADS, PAIRS = 4, 2
 DEFAULT_CACHES = Caches()
@@ -25,18 +25,11 @@ def form_of(byte_dot: bool, weight_zero: int) -> int:
 
 
 def iconv_desc(
-    x: tuple[int, int, int, int],
-    oc: int,
-    out: tuple[int, int],
-    kernel: tuple[int, int],
+    geo: Geometry,
     vl: int,
     nvreg: int,
     *,
     form: int,
-    groups: int = 1,
-    strides: tuple[int, int] = (1, 1),
-    dilations: tuple[int, int] = (1, 1),
-    pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     y_size: int = 4,
@@ -46,28 +39,23 @@ def iconv_desc(
     caches: Caches = DEFAULT_CACHES,
 ) -> dict[str, int]:
     """A whole `mb_iconv`: arguments as in `tiles.conv_desc`; `zx` None: it is given at run time."""
-    n, h, w, c = x
-    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
-    ic, og = c // groups, oc // groups
-    xs = x_strides if x_strides is not None else (h * w * c, w * c, c, 1)
-    ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
-    desc = {
-        "batch": n, "groups": groups, "h": h, "w": w, "ic": ic, "oh": oh, "ow": ow, "oc": og,
-        "kh": kh, "kw": kw, "sh": sh, "sw": sw, "dh": dh, "dw": dw, "pt": pads[0], "pl": pads[1],
-        "x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2], "x_ch": xs[3], "x_group": ic * xs[3],
-        "y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2], "y_group": og, "y_size": y_size,
-        "form": form, "x_signed": int(x_signed), "zx": zx or 0, "zx_given": int(zx is None), "zw": zw,
-    }  # fmt: skip
-    runs, steps = run_steps(ic, kh, kw, dw, form)
-    desc |= conv_tiles(oh, ow, og, runs * steps, vl, nvreg)
+    (oh, ow), (kh, kw), oc = geo.out, geo.kernel, geo.oc // geo.groups
+    desc = {**geo.fields, **geo.group_fields(x_strides, y_strides), **_numbers(y_size, x_signed, zx, zw), "form": form}
+    runs, steps = run_steps(geo.ic, kh, kw, geo.dilations[1], form)
+    desc |= conv_tiles(oh, ow, oc, runs * steps, vl, nvreg)
     panel_bytes = runs * steps * form
     desc["w_panel"] = panel_bytes * desc["nv"] * vl
-    columns = packed_columns(og, desc["nv"], vl)
+    columns = packed_columns(oc, desc["nv"], vl)
     desc["w_group"] = columns * (panel_bytes + (4 if form == QUADS else 0))
-    desc["bh"] = _block(desc, panel_bytes * columns, caches)
-    weights, image = panel_bytes * columns, h * w * c
-    desc["split"] = int(groups == 1 and ceil_div(og, desc["nv"] * vl) >= 4 and weights > image)
+    weights = panel_bytes * columns
+    desc["bh"] = _block(desc, weights, caches)
+    desc["split"] = int(geo.groups == 1 and ceil_div(oc, desc["nv"] * vl) >= 4 and weights > geo.image)
     return desc
+
+
+def _numbers(y_size: int, x_signed: bool, zx: int | None, zw: int) -> dict[str, int]:
+    """What the bytes stand for."""
+    return {"y_size": y_size, "x_signed": int(x_signed), "zx": zx or 0, "zx_given": int(zx is None), "zw": zw}
 
 
 def run_steps(ic: int, kh: int, kw: int, dw: int, form: int) -> tuple[int, int]:
@@ -100,13 +88,8 @@ def _block(desc: Mapping[str, int], weight_bytes: int, caches: Caches) -> int:
 
 
 def idwconv_desc(
-    x: tuple[int, int, int, int],
-    out: tuple[int, int],
-    kernel: tuple[int, int],
+    geo: Geometry,
     *,
-    strides: tuple[int, int] = (1, 1),
-    dilations: tuple[int, int] = (1, 1),
-    pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     y_size: int = 4,
@@ -115,16 +98,8 @@ def idwconv_desc(
     zw: int = 0,
 ) -> dict[str, int]:
     """A whole `mb_idwconv`; arguments as in `iconv_desc`, channels are contiguous."""
-    n, h, w, c = x
-    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
-    xs = x_strides if x_strides is not None else (h * w * c, w * c, c)
-    ys = y_strides if y_strides is not None else (oh * ow * c, ow * c, c)
-    return {
-        "batch": n, "h": h, "w": w, "c": c, "oh": oh, "ow": ow, "kh": kh, "kw": kw, "sh": sh, "sw": sw,
-        "dh": dh, "dw": dw, "pt": pads[0], "pl": pads[1], "x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2],
-        "y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2], "y_size": y_size, "x_signed": int(x_signed),
-        "zx": zx or 0, "zx_given": int(zx is None), "zw": zw, "px": cover(ow, 8)[0],
-    }  # fmt: skip
+    return {**geo.fields, **geo.channel_fields(x_strides, y_strides), **_numbers(y_size, x_signed, zx, zw),
+            "c": geo.oc, "px": cover(geo.out[1], 8)[0]}
 
 
 def pack_idwconv_w(w: NDArray[np.int8]) -> NDArray[np.int8]:

@@ -187,6 +187,62 @@ def gemm_desc(
     }
 
 
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution over two axes, channels last; what lies to the right and below follows from `out`."""
+
+    x: tuple[int, int, int, int]  # N, H, W, C of all groups
+    oc: int  # of all groups
+    out: tuple[int, int]
+    kernel: tuple[int, int]
+    groups: int = 1
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)  # top, left
+
+    @property
+    def ic(self) -> int:
+        """Input channels of one group."""
+        return self.x[3] // self.groups
+
+    @property
+    def image(self) -> int:
+        """Elements of one image."""
+        return self.x[1] * self.x[2] * self.x[3]
+
+    @property
+    def inside(self) -> bool:
+        """Whether no tap lies outside the image."""
+        reach = zip(self.out, self.strides, self.kernel, self.dilations, self.x[1:3], strict=True)
+        return self.pads == (0, 0) and all((o - 1) * s + (k - 1) * d < size for o, s, k, d, size in reach)
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """What every descriptor of a convolution says."""
+        names = ("batch", "h", "w", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "pt", "pl")
+        values = (*self.x[:3], *self.out, *self.kernel, *self.strides, *self.dilations, *self.pads)
+        return dict(zip(names, values, strict=True))
+
+    def channel_fields(
+        self, x_strides: tuple[int, int, int] | None, y_strides: tuple[int, int, int] | None
+    ) -> dict[str, int]:
+        """How rows and pixels lie in x and y, dense where it is not given; channels are contiguous."""
+        (_, _, w, c), (_, ow) = self.x, self.out
+        xs = x_strides if x_strides is not None else (self.image, w * c, c)
+        ys = y_strides if y_strides is not None else (self.out[0] * ow * self.oc, ow * self.oc, self.oc)
+        names = ("x_batch", "x_row", "x_pix", "y_batch", "y_row", "y_pix")
+        return dict(zip(names, (*xs, *ys), strict=True))
+
+    def group_fields(
+        self, x_strides: tuple[int, int, int, int] | None, y_strides: tuple[int, int, int] | None
+    ) -> dict[str, int]:
+        """The same of groups, and with a stride of channels."""
+        ch = x_strides[3] if x_strides is not None else 1
+        oc = self.oc // self.groups
+        return {"groups": self.groups, "ic": self.ic, "oc": oc, "x_ch": ch, "x_group": self.ic * ch, "y_group": oc,
+                **self.channel_fields(x_strides[:3] if x_strides is not None else None, y_strides)}
+
+
 def conv_cols(ow: int, kw: int, sw: int, dw: int) -> int:
     """Columns of the scratch image."""
     return (ow - 1) * sw + (kw - 1) * dw + 1
@@ -252,131 +308,66 @@ def _block(desc: Mapping[str, int], caches: Caches) -> int:
 
 
 def conv_desc(
-    x: tuple[int, int, int, int],
-    oc: int,
-    out: tuple[int, int],
-    kernel: tuple[int, int],
+    geo: Geometry,
     vl: int,
     nvreg: int,
     *,
-    groups: int = 1,
-    strides: tuple[int, int] = (1, 1),
-    dilations: tuple[int, int] = (1, 1),
-    pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     plain: bool = False,
     types: tuple[int, int, int] = (0, 0, 0),
     caches: Caches = Caches(),
 ) -> dict[str, int]:
-    """A whole `mb_conv`. `x` = (N, H, W, C) of the input, `oc` all output channels, `pads` =
-    (top, left), strides of x = (batch, row, pixel, channel), of y = (batch, row, pixel), types of x, w and y."""
-    n, h, w, c = x
-    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
-    ic, og = c // groups, oc // groups
-    xs = x_strides if x_strides is not None else (h * w * c, w * c, c, 1)
-    ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
-    taps = kh * kw * ic
-    tiles = conv_tiles(oh, ow, og, taps, vl, nvreg)
+    """A whole `mb_conv`. `x_strides` = (batch, row, pixel, channel), `y_strides` = (batch, row, pixel), both in
+    elements; `plain`: the weights are HWIO, not packed; `types` = those of x, w and y."""
+    (oh, ow), oc = geo.out, geo.oc // geo.groups
+    taps = geo.kernel[0] * geo.kernel[1] * geo.ic
+    tiles = conv_tiles(oh, ow, oc, taps, vl, nvreg)
     nr = tiles["nv"] * vl
-    kind, panel, row = (B_PLAIN, nr, oc) if plain else (B_PACKED, taps * nr, nr)
-    group = og if plain else taps * packed_columns(og, tiles["nv"], vl)
-    inside = pads == (0, 0) and (oh - 1) * sh + (kh - 1) * dh < h and (ow - 1) * sw + (kw - 1) * dw < w
+    kind, panel, row = (B_PLAIN, nr, geo.oc) if plain else (B_PACKED, taps * nr, nr)
+    group = oc if plain else taps * packed_columns(oc, tiles["nv"], vl)
     desc = {
-        "batch": n,
-        "groups": groups,
-        "h": h,
-        "w": w,
-        "ic": ic,
-        "oh": oh,
-        "ow": ow,
-        "oc": og,
-        "kh": kh,
-        "kw": kw,
-        "sh": sh,
-        "sw": sw,
-        "dh": dh,
-        "dw": dw,
-        "pt": pads[0],
-        "pl": pads[1],
-        "x_batch": xs[0],
-        "x_row": xs[1],
-        "x_pix": xs[2],
-        "x_ch": xs[3],
-        "x_group": ic * xs[3],
-        "y_batch": ys[0],
-        "y_row": ys[1],
-        "y_pix": ys[2],
-        "y_group": og,
+        **geo.fields,
+        **geo.group_fields(x_strides, y_strides),
         "w_group": group,
         "w_panel": panel,
         "w_row": row,
         "w_kind": kind,
         **dict(zip(("x_type", "w_type", "y_type"), types, strict=True)),
         **tiles,
-        "copy": int(not inside or (xs[3] != 1 and ic > 1) or types[0] != 0),
     }
+    desc["copy"] = int(not geo.inside or (desc["x_ch"] != 1 and geo.ic > 1) or types[0] != 0)
     desc["bh"] = _block(desc, caches)
     per_unit = 1 if tiles["narrow"] else tiles["n1"] + tiles["n2"]
     desc["pf_step"] = prefetch_step(tiles["nv"], vl, desc["bh"] * per_unit)
-    weight_bytes, input_bytes = TYPE_BYTES[types[1]] * taps * og, TYPE_BYTES[types[0]] * h * w * c
-    many = groups == 1 and ceil_div(og, nr) >= 4
+    weight_bytes, input_bytes = TYPE_BYTES[types[1]] * taps * oc, TYPE_BYTES[types[0]] * geo.image
+    many = geo.groups == 1 and ceil_div(oc, nr) >= 4
     desc["split"] = SPLIT_PANELS if many and weight_bytes > input_bytes else SPLIT_ROWS
     desc["pf"] = PF_NEXT if kind == B_PACKED and weight_bytes > caches.l1 else PF_NONE
     return desc
 
 
 def dwconv_desc(
-    x: tuple[int, int, int, int],
-    out: tuple[int, int],
-    kernel: tuple[int, int],
+    geo: Geometry,
     vl: int,
     nvreg: int,
     *,
-    multiplier: int = 1,
-    strides: tuple[int, int] = (1, 1),
-    dilations: tuple[int, int] = (1, 1),
-    pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     types: tuple[int, int, int] = (0, 0, 0),
 ) -> dict[str, int]:
-    """A whole `mb_dwconv`; arguments as in `conv_desc`, channels are contiguous."""
-    n, h, w, c = x
-    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
-    oc = c * multiplier
-    xs = x_strides if x_strides is not None else (h * w * c, w * c, c)
-    ys = y_strides if y_strides is not None else (oh * ow * oc, ow * oc, oc)
+    """A whole `mb_dwconv`: a group for every input channel. Arguments as in `conv_desc`; channels are contiguous."""
+    (n, _, _, c), (oh, ow) = geo.x, geo.out
     # Taps of one kernel row and one input vector stay in registers beside the sums.
-    most = max(1, min(14, nvreg - 3 - kw))
+    most = max(1, min(14, nvreg - 3 - geo.kernel[1]))
     # Tiles between the first and the last must not see padding.
-    while most * sw < pads[1] and most < ow:
+    while most * geo.strides[1] < geo.pads[1] and most < ow:
         most += 1
     xb1, n1, xb2, n2 = cover(ow, most)
-    rows = n * oh >= 16 or ceil_div(oc, vl) < 4
-    names = (
-        "batch",
-        "h",
-        "w",
-        "c",
-        "oh",
-        "ow",
-        "mult",
-        "kh",
-        "kw",
-        "sh",
-        "sw",
-        "dh",
-        "dw",
-    )
-    shape = (n, h, w, oc, oh, ow, multiplier, kh, kw, sh, sw, dh, dw)
-    desc = dict(zip(names, shape, strict=True))
-    desc |= {"pt": pads[0], "pl": pads[1]}
-    desc |= {"x_batch": xs[0], "x_row": xs[1], "x_pix": xs[2]}
-    desc |= {"y_batch": ys[0], "y_row": ys[1], "y_pix": ys[2]}
+    rows = n * oh >= 16 or ceil_div(geo.oc, vl) < 4
+    desc = {**geo.fields, **geo.channel_fields(x_strides, y_strides), "c": geo.oc, "mult": geo.oc // c}
     desc |= dict(zip(("x_type", "w_type", "y_type"), types, strict=True))
-    desc |= {"xb1": xb1, "n1": n1, "xb2": xb2, "n2": n2, "split": int(not rows)}
-    return desc
+    return desc | {"xb1": xb1, "n1": n1, "xb2": xb2, "n2": n2, "split": int(not rows)}
 
 
 def conv_nchw_scratch(desc: Mapping[str, int], vl: int) -> int:
@@ -410,56 +401,30 @@ def _nchw_tiles(ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dict[str, i
 
 
 def conv_nchw_desc(
-    x: tuple[int, int, int, int],
-    oc: int,
-    out: tuple[int, int],
-    kernel: tuple[int, int],
+    geo: Geometry,
     vl: int,
     nvreg: int,
     *,
-    strides: tuple[int, int] = (1, 1),
-    dilations: tuple[int, int] = (1, 1),
-    pads: tuple[int, int] = (0, 0),
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     types: tuple[int, int] = (0, 0),
     caches: Caches = Caches(),
 ) -> dict[str, int]:
-    """A whole `mb_conv_nchw`. `x` = (N, H, W, C) as in `conv_desc`, but `x_strides` = (batch,
-    channel, row, pixel) and `y_strides` = (batch, channel, row); `types` of x and y; weights stay [OC][IC][KH][KW],
-    float."""
-    n, h, w, c = x
-    (oh, ow), (kh, kw), (sh, sw), (dh, dw) = out, kernel, strides, dilations
+    """A whole `mb_conv_nchw`. `x_strides` = (batch, channel, row, pixel) and `y_strides` = (batch, channel, row);
+    `types` of x and y; weights stay [OC][IC][KH][KW], float."""
+    (_, h, w, c), (oh, ow), oc = geo.x, geo.out, geo.oc
     xs = x_strides if x_strides is not None else (c * h * w, h * w, w, 1)
     ys = y_strides if y_strides is not None else (oc * oh * ow, oh * ow, ow)
-    inside = pads == (0, 0) and (oh - 1) * sh + (kh - 1) * dh < h and (ow - 1) * sw + (kw - 1) * dw < w
     desc = {
-        "batch": n,
-        "h": h,
-        "w": w,
+        **geo.fields,
         "ic": c,
-        "oh": oh,
-        "ow": ow,
         "oc": oc,
-        "kh": kh,
-        "kw": kw,
-        "sh": sh,
-        "sw": sw,
-        "dh": dh,
-        "dw": dw,
-        "pt": pads[0],
-        "pl": pads[1],
-        "x_batch": xs[0],
-        "x_ch": xs[1],
-        "x_row": xs[2],
-        "x_pix": xs[3],
-        "y_batch": ys[0],
-        "y_ch": ys[1],
-        "y_row": ys[2],
+        **dict(zip(("x_batch", "x_ch", "x_row", "x_pix"), xs, strict=True)),
+        **dict(zip(("y_batch", "y_ch", "y_row"), ys, strict=True)),
         "x_type": types[0],
         "y_type": types[1],
-        **_nchw_tiles(ow, oc, kh * kw * c, vl, nvreg),
-        "copy": int(not inside or sw != 1 or xs[3] != 1 or ow < vl or types[0] != 0),
+        **_nchw_tiles(ow, oc, geo.kernel[0] * geo.kernel[1] * c, vl, nvreg),
+        "copy": int(not geo.inside or geo.strides[1] != 1 or xs[3] != 1 or ow < vl or types[0] != 0),
         "bh": 1,
     }
     # Four rows share most of their input; more would only enlarge the scratch.

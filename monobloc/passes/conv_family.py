@@ -14,12 +14,11 @@ from monobloc.targets import Target
 
 def family(c: Contraction, target: Target) -> str:
     """The family of a Conv group."""
+    if is_depthwise(c.root):
+        return "idw" if c.is_integer else "dw"
     if c.is_integer:
-        return "idw" if is_depthwise(c.root) else "int"
-    channels, group = c.x.shape[1], c.root.attrs.get("group", 1)
-    out_channels = c.out.shape[1]
-    if group > 1 and group == channels and out_channels == channels:
-        return "dw"
+        return "int"
+    group, out_channels = c.root.attrs.get("group", 1), c.out.shape[1]
     if group == 1 and out_channels < target.f32_lanes and 2 * c.out.shape[-1] >= target.f32_lanes:
         return "nchw"
     return "nhwc"

@@ -65,34 +65,30 @@ def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
-def conv_geometry(c: Contraction) -> dict[str, Any]:
-    """Shapes and attributes with two spatial axes: one-dimensional convolutions have height 1."""
-    a = c.root.attrs
+def conv_geometry(c: Contraction) -> tiles.Geometry:
+    """Shapes and attributes with two spatial axes: one-dimensional convolutions have height 1, and the integer
+    kernel's matrix product is the convolution of a column of rows."""
+    if c.is_matrix:
+        rows = c.out.type.size // c.out.shape[-1]
+        return tiles.Geometry((1, rows, 1, c.x.shape[-1]), c.out.shape[-1], (rows, 1), (1, 1))
+    a, two = c.root.attrs, c.x.type.rank == 4
     x, w, y = c.x.shape, c.root.inputs[1].shape, c.out.shape  # type: ignore[union-attr]
-    pads, two = list(a["pads"]), len(x) == 4
 
     def pair(v: Any, fill: int) -> tuple[int, int]:
         return (int(v[0]), int(v[1])) if two else (fill, int(v[0]))
 
-    return {
-        "x": (x[0], x[2] if two else 1, x[-1], x[1]),
-        "out": (y[2] if two else 1, y[-1]),
-        "oc": y[1],
-        "kernel": (w[2] if two else 1, w[-1]),
-        "strides": pair(a["strides"], 1),
-        "dilations": pair(a["dilations"], 1),
-        "pads": pair(pads, 0),
-        "groups": a.get("group", 1),
-    }
+    return tiles.Geometry(
+        x=(x[0], x[2] if two else 1, x[-1], x[1]), oc=y[1], out=(y[2] if two else 1, y[-1]),
+        kernel=(w[2] if two else 1, w[-1]), groups=a.get("group", 1), strides=pair(a["strides"], 1),
+        dilations=pair(a["dilations"], 1), pads=pair(list(a["pads"]), 0))
 
 
 def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[str, str], Value]) -> None:
-    t, geo = ctx.target, conv_geometry(c)
+    t = ctx.target
     kind = family(c, t)
     if kind == "dw":
         keys = ("xb1", "n1", "xb2", "n2", "split")
-        desc = tiles.dwconv_desc(geo["x"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
-                                 strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"])
+        desc = dwconv_descriptor(c, t)
         set_kernel(c.node, "dwconv", {k: desc[k] for k in keys}, 0)
         pack(g, c, "dw", packed, lambda w: packing.pack_dwconv_w(_four(w)), permutes=True)
         return
@@ -110,7 +106,7 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
     set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
     c.node.attrs["copies"] = bool(desc["copy"])
     c.node.attrs["packed"] = not plain
-    nv, groups = desc["nv"], geo["groups"]
+    nv, groups = desc["nv"], desc["groups"]
     if plain:
         pack(g, c, "hwio", packed, lambda w: packing.hwio(_four(w)), permutes=True)
         return
@@ -130,19 +126,20 @@ def conv_descriptor(c: Contraction, t: Target, channel_stride: int, **strides: A
     """`mb_conv` of a group; only the channel stride of x matters for the choice of tiles."""
     geo = conv_geometry(c)
     if "x_strides" not in strides:
-        n, h, w, ch = geo["x"]
-        strides["x_strides"] = (h * w * ch, w * ch, ch, channel_stride)
-    return tiles.conv_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
-                           groups=geo["groups"], strides=geo["strides"], dilations=geo["dilations"],
-                           pads=geo["pads"], types=element_types(c), caches=caches(t), **strides)
+        _, _, w, ch = geo.x
+        strides["x_strides"] = (geo.image, w * ch, ch, channel_stride)
+    return tiles.conv_desc(geo, t.f32_lanes, t.vector_registers, types=element_types(c), caches=caches(t), **strides)
+
+
+def dwconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
+    """`mb_dwconv` of a group."""
+    return tiles.dwconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, types=element_types(c), **strides)
 
 
 def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
     """`mb_conv_nchw` of a group; weights stay as they are in the model."""
-    geo = conv_geometry(c)
-    return tiles.conv_nchw_desc(geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
-                                strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
-                                types=element_types(c)[::2], caches=caches(t), **strides)
+    return tiles.conv_nchw_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, types=element_types(c)[::2],
+                                caches=caches(t), **strides)
 
 
 # -- bytes --------------------------------------------------------------------------------------------
@@ -165,39 +162,29 @@ def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tupl
          lambda w: integer.pack_iconv_w(four(w), groups, dilated, form, nv, t.f32_lanes, desc["zw"]))
 
 
+def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
+    """`mb_iconv` of a group."""
+    form = integer.form_of(t.byte_dot, weight_zero(c))
+    return integer.iconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, form=form, caches=caches(t),
+                              **_bytes(c), **strides)
+
+
 def idwconv_descriptor(c: Contraction, **strides: Any) -> dict[str, int]:
     """`mb_idwconv` of a group."""
-    geo, x = conv_geometry(c), c.root.inputs[0]
-    assert x is not None
+    return integer.idwconv_desc(conv_geometry(c), **_bytes(c), **strides)
+
+
+def _bytes(c: Contraction) -> dict[str, Any]:
+    """What a descriptor must know of the bytes."""
     zx = zero_point(c)
-    return integer.idwconv_desc(
-        geo["x"], geo["out"], geo["kernel"], strides=geo["strides"], dilations=geo["dilations"], pads=geo["pads"],
-        y_size=c.out.dtype.size, x_signed=x.dtype.is_signed, zx=None if isinstance(zx, Value) else zx,
-        zw=weight_zero(c), **strides)
+    return {"y_size": c.out.dtype.size, "x_signed": c.x.dtype.is_signed, "zx": None if isinstance(zx, Value) else zx,
+            "zw": weight_zero(c)}
 
 
 def weight_zero(c: Contraction) -> int:
     """What is left of the zero point of the weights."""
     zw = [*c.root.inputs, None, None][3]
     return 0 if zw is None or zw.const is None else int(zw.const.array.reshape(()))
-
-
-def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
-    """`mb_iconv` of a group."""
-    x, w = c.root.inputs[0], c.root.inputs[1]
-    assert x is not None and w is not None
-    if c.is_matrix:
-        m, k, n = c.out.type.size // c.out.shape[-1], x.shape[-1], w.shape[-1]
-        geo: dict[str, Any] = {"x": (1, m, 1, k), "out": (m, 1), "oc": n, "kernel": (1, 1), "groups": 1,
-                               "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0)}
-    else:
-        geo = conv_geometry(c)
-    zx, zero = zero_point(c), weight_zero(c)
-    return integer.iconv_desc(
-        geo["x"], geo["oc"], geo["out"], geo["kernel"], t.f32_lanes, t.vector_registers,
-        form=integer.form_of(t.byte_dot, zero), groups=geo["groups"], strides=geo["strides"],
-        dilations=geo["dilations"], pads=geo["pads"], y_size=c.out.dtype.size, x_signed=x.dtype.is_signed,
-        zx=None if isinstance(zx, Value) else zx, zw=zero, caches=caches(t), **strides)
 
 
 def zero_point(c: Contraction) -> int | Value:

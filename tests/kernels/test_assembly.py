@@ -64,7 +64,8 @@ def source(isa: Isa) -> tuple[str, list[str]]:
         if mr == 1:
             continue
         x = (1, 9, 4 * mr, 24)
-        c = tiles.conv_desc(x, n, (9, 4 * mr), (3, 3), isa.vl, isa.nvreg, pads=(1, 1)) | panel
+        geo = tiles.Geometry(x, n, (9, 4 * mr), (3, 3), pads=(1, 1))
+        c = tiles.conv_desc(geo, isa.vl, isa.nvreg) | panel
         c |= {"narrow": 0, "r1": 1, "c1": mr, "n1": 4, "r2": 0, "c2": 0, "n2": 0}
         c |= {"w_panel": 216 * n // 2, "w_row": n // 2}
         text.append(f"static const mb_conv c{nv} = {tiles.c_initializer(c)};")

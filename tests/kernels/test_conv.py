@@ -11,37 +11,14 @@ import pytest
 
 from monobloc.kernels import packing, tiles
 from tests.kernels import harness
+from tests.kernels.convolutions import Conv, check_close, check_threads, compiled, reference, run
 
 SEED = 20240602
 
 
 @dataclass(frozen=True)
-class Case:
-    h: int
-    w: int
-    ic: int
-    oc: int
-    kernel: tuple[int, int] = (3, 3)
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    groups: int = 1
-    batch: int = 1
-    nchw: bool = False
+class Case(Conv):
     plain: bool = False
-    split: int = -1
-    bh: int = 0
-
-    @property
-    def out(self) -> tuple[int, int]:
-        (kh, kw), (sh, sw), (dh, dw), p = (
-            self.kernel,
-            self.strides,
-            self.dilations,
-            self.pads,
-        )
-        oh = (self.h + p[0] + p[2] - (kh - 1) * dh - 1) // sh + 1
-        return oh, (self.w + p[1] + p[3] - (kw - 1) * dw - 1) // sw + 1
 
 
 def cases(vl: int) -> list[Case]:
@@ -83,23 +60,10 @@ def cases(vl: int) -> list[Case]:
 
 
 def descriptor(c: Case, vl: int) -> dict[str, int]:
-    d = tiles.conv_desc(
-        (c.batch, c.h, c.w, c.ic),
-        c.oc,
-        c.out,
-        c.kernel,
-        vl,
-        harness.MARCH[vl][1],
-        groups=c.groups,
-        strides=c.strides,
-        dilations=c.dilations,
-        pads=c.pads[:2],
-        x_strides=(c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None,
-        plain=c.plain,
-    )
+    strides = (c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None
+    d = tiles.conv_desc(c.geometry, vl, harness.MARCH[vl][1], x_strides=strides, plain=c.plain)
     d |= {"pf": 1, "epi_loop": c.h % 2} if not c.plain else {}
-    d |= {"split": c.split} if c.split >= 0 else {}
-    return d | ({"bh": c.bh} if c.bh else {})
+    return c.chosen(d)
 
 
 def epilogue() -> str:
@@ -134,23 +98,6 @@ def source(vl: int) -> str:
     return "\n".join(text)
 
 
-def reference(x: np.ndarray, w: np.ndarray, c: Case) -> np.ndarray:
-    """NHWC convolution, tap by tap, in float64."""
-    (kh, kw), (sh, sw), (dh, dw), p = c.kernel, c.strides, c.dilations, c.pads
-    oh, ow = c.out
-    padded = np.pad(x.astype(np.float64), ((0, 0), (p[0], p[2]), (p[1], p[3]), (0, 0)))
-    og, ig = c.oc // c.groups, c.ic // c.groups
-    y = np.zeros((c.batch, oh, ow, c.oc))
-    for g in range(c.groups):
-        for r in range(kh):
-            for s in range(kw):
-                rows = slice(r * dh, r * dh + (oh - 1) * sh + 1, sh)
-                cols = slice(s * dw, s * dw + (ow - 1) * sw + 1, sw)
-                taps = padded[:, rows, cols, g * ig : (g + 1) * ig]
-                y[..., g * og : (g + 1) * og] += taps @ w[g * og : (g + 1) * og, :, r, s].T
-    return y
-
-
 def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
@@ -165,24 +112,13 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     assert size == getattr(lib, f"scratch{i}")(), f"vl {vl} {c}: scratch sizes differ"
     scratch = np.full(max(1, size * nt), np.nan, f32)
     arrays = (stored, packed, np.full(y_shape, 7e7, f32), bias, res, scratch)
-    g = [harness.Guarded(v, at_end) for v in arrays]
-    for tid in range(nt):
-        getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)
-    want = np.clip(reference(x, w, c) + bias + res, 0, 6)
-    bound = 2e-6 * (reference(np.abs(x), np.abs(w), c) + np.abs(bias) + np.abs(res)) + 1e-6
-    err = np.abs(g[2].array - want) / bound
-    assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
-    assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
-    return g[2].array.copy()
+    got = run(lib, i, arrays, 2, at_end, nt, f"vl {vl} {c}")
+    want = np.clip(reference(x.astype(np.float64), w, c) + bias + res, 0, 6)
+    scale = reference(np.abs(x.astype(np.float64)), np.abs(w), c) + np.abs(bias) + np.abs(res)
+    check_close(got, want, scale, f"vl {vl} {c}")
+    return got
 
 
 @pytest.mark.parametrize("vl", [16, 8, 4])
 def test_conv(vl: int, tmp_path: Path) -> None:
-    if not harness.cpu_has(vl):
-        pytest.skip(f"this CPU has no vectors of {vl} floats")
-    lib = harness.compile_shared(source(vl), tmp_path, vl)
-    for i, c in enumerate(cases(vl)):
-        one = run_case(lib, i, c, vl, True, 1)
-        for nt in (2, 3):
-            many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"
+    check_threads(compiled(source(vl), tmp_path, vl), cases(vl), vl, run_case)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from monobloc.kernels import tiles
-from tests.kernels import harness, test_conv
+from tests.kernels import harness
+from tests.kernels.convolutions import check_close, check_threads, compiled, reference, run
 from tests.kernels.test_conv import Case
 
 SEED = 20240605
@@ -48,20 +49,9 @@ def cases(vl: int) -> list[Case]:
 
 
 def descriptor(c: Case, vl: int) -> dict[str, int]:
-    d = tiles.conv_nchw_desc(
-        (c.batch, c.h, c.w, c.ic),
-        c.oc,
-        c.out,
-        c.kernel,
-        vl,
-        harness.MARCH[vl][1],
-        strides=c.strides,
-        dilations=c.dilations,
-        pads=c.pads[:2],
-        x_strides=(c.h * c.w * c.ic, 1, c.w * c.ic, c.ic) if c.plain else None,
-    )
-    d |= {"epi_loop": c.oc % 2}
-    return d | ({"bh": c.bh} if c.bh else {})
+    strides = (c.h * c.w * c.ic, 1, c.w * c.ic, c.ic) if c.plain else None
+    d = tiles.conv_nchw_desc(c.geometry, vl, harness.MARCH[vl][1], x_strides=strides)
+    return c.chosen(d | {"epi_loop": c.oc % 2})
 
 
 def source(vl: int) -> str:
@@ -90,7 +80,7 @@ def source(vl: int) -> str:
     return "\n".join(text)
 
 
-def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> bytes:
+def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> np.ndarray:
     rng = np.random.default_rng(SEED + i)
     f32 = np.float32
     x = rng.standard_normal((c.batch, c.ic, c.h, c.w), f32)
@@ -102,29 +92,17 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     scratch = np.full(max(1, size * nt), np.nan, f32)
     stored = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if c.plain else x
     arrays = (stored, w, np.full(y_shape, 7e7, f32), bias, res, scratch)
-    g = [harness.Guarded(v, at_end) for v in arrays]
-    for tid in range(nt):
-        getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)
+    got = run(lib, i, arrays, 2, at_end, nt, f"vl {vl} {c}")
 
     def exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return test_conv.reference(a.transpose(0, 2, 3, 1), b, c).transpose(0, 3, 1, 2)
+        return reference(a.transpose(0, 2, 3, 1).astype(np.float64), b, c).transpose(0, 3, 1, 2)
 
     column = bias[:, None, None]
     want = np.clip(exact(x, w) + column + res, 0, 6)
-    bound = 2e-6 * (exact(np.abs(x), np.abs(w)) + np.abs(column) + np.abs(res)) + 1e-6
-    err = np.abs(g[2].array - want) / bound
-    assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
-    assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
-    return g[2].array.tobytes()
+    check_close(got, want, exact(np.abs(x), np.abs(w)) + np.abs(column) + np.abs(res), f"vl {vl} {c}")
+    return got
 
 
 @pytest.mark.parametrize("vl", [16, 8, 4])
 def test_conv_nchw(vl: int, tmp_path: Path) -> None:
-    if not harness.cpu_has(vl):
-        pytest.skip(f"this CPU has no vectors of {vl} floats")
-    lib = harness.compile_shared(source(vl), tmp_path, vl)
-    for i, c in enumerate(cases(vl)):
-        one = run_case(lib, i, c, vl, True, 1)
-        for nt in (2, 3):
-            many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one == many, f"vl {vl} {c}: differs with {nt} threads"
+    check_threads(compiled(source(vl), tmp_path, vl), cases(vl), vl, run_case)

@@ -11,6 +11,7 @@ import pytest
 
 from monobloc.kernels import packing, tiles
 from tests.kernels import harness
+from tests.kernels.convolutions import check_close, check_threads, compiled, run
 
 SEED = 20240601
 
@@ -99,30 +100,17 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     packed = b if c.plain else packing.pack_gemm_b(b, descriptor(c, vl)["nv"], vl)
     stored = np.ascontiguousarray(a.transpose(0, 2, 1)) if c.a_transposed else a
     out = res.copy() if c.inplace else np.full((c.batch, c.m, c.n), 7e7, f32)
-    g = [harness.Guarded(v, at_end) for v in (stored, packed, out, bias, res)]
-    pointers = [v.pointer for v in g]
-    if c.inplace:
-        pointers[4] = pointers[2]
-    for tid in range(nt):
-        getattr(lib, f"run{i}")(*pointers, tid, nt)
+    arrays = (stored, packed, out, bias, res)
+    got = run(lib, i, arrays, 2, at_end, nt, f"vl {vl} {c}", {4: 2} if c.inplace else None)
     want = np.maximum(a.astype(np.float64) @ b + bias + res, 0)
-    bound = 2e-6 * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res)) + 1e-6
-    err = np.abs(g[2].array - want) / bound
-    assert err.max() < 1, f"vl {vl} {c}: error {err.max()} of the bound"
-    assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
-    return g[2].array.copy()
+    scale = np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias) + np.abs(res)
+    check_close(got, want, scale, f"vl {vl} {c}")
+    return got
 
 
 @pytest.mark.parametrize("vl", [16, 8, 4])
 def test_gemm(vl: int, tmp_path: Path) -> None:
-    if not harness.cpu_has(vl):
-        pytest.skip(f"this CPU has no vectors of {vl} floats")
-    lib = harness.compile_shared(source(vl), tmp_path, vl)
-    for i, c in enumerate(cases(vl)):
-        one = run_case(lib, i, c, vl, True, 1)
-        for nt in (2, 3):
-            many = run_case(lib, i, c, vl, nt == 2, nt)
-            assert one.tobytes() == many.tobytes(), f"vl {vl} {c}: differs with {nt} threads"
+    check_threads(compiled(source(vl), tmp_path, vl), cases(vl), vl, run_case)
 
 
 def test_packed_columns_matches_packing() -> None:

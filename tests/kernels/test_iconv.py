@@ -14,37 +14,34 @@ import pytest
 
 from monobloc.kernels import integer, tiles
 from tests.kernels import harness
+from tests.kernels.convolutions import Conv, compiled, reference, run
 
 SEED = 20250711
 
 
 @dataclass(frozen=True)
-class Case:
-    h: int
-    w: int
-    ic: int
-    oc: int
-    kernel: tuple[int, int] = (3, 3)
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    groups: int = 1
-    batch: int = 1
-    nchw: bool = False
+class Case(Conv):
     signed: bool = False
     zx: int = 0
     given: bool = False
     zw: int = 0
     form: int = integer.QUADS
     narrow: bool = False  # y is bytes
-    split: int = -1
-    bh: int = 0
 
-    @property
-    def out(self) -> tuple[int, int]:
-        (kh, kw), (sh, sw), (dh, dw), p = self.kernel, self.strides, self.dilations, self.pads
-        oh = (self.h + p[0] + p[2] - (kh - 1) * dh - 1) // sh + 1
-        return oh, (self.w + p[1] + p[3] - (kw - 1) * dw - 1) // sw + 1
+    def operands(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """x, w, bias, and a y of other values."""
+        rng = np.random.default_rng(seed)
+        kind = np.int8 if self.signed else np.uint8
+        info = np.iinfo(kind)
+        x = rng.integers(info.min, info.max + 1, (self.batch, self.h, self.w, self.ic)).astype(kind)
+        w = rng.integers(-128, 128, (self.oc, self.ic // self.groups, *self.kernel)).astype(np.int8)
+        x.reshape(-1)[:7], w.reshape(-1)[:5] = info.max, -128
+        bias = rng.integers(-(2**20), 2**20, self.oc).astype(np.int32)
+        return x, w, bias, np.full((self.batch, *self.out, self.oc), 77, np.int8 if self.narrow else np.int32)
+
+    def wanted(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        y = reference(x.astype(np.int64) - self.zx, w.astype(np.int64) - self.zw, self) + bias
+        return y.astype(np.int8 if self.narrow else np.int32)
 
 
 def cases(vl: int) -> list[Case]:
@@ -74,13 +71,10 @@ def forms(flag: str, vl: int) -> list[int]:
 
 
 def descriptor(c: Case, vl: int, nvreg: int) -> dict[str, int]:
-    d = integer.iconv_desc(
-        (c.batch, c.h, c.w, c.ic), c.oc, c.out, c.kernel, vl, nvreg, form=c.form, groups=c.groups,
-        strides=c.strides, dilations=c.dilations, pads=c.pads[:2], x_signed=c.signed,
-        x_strides=(c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None, y_size=1 if c.narrow else 4,
-        zx=None if c.given else c.zx, zw=c.zw)  # fmt: skip
-    d |= {"split": c.split} if c.split >= 0 else {}
-    return d | {"epi_loop": c.h % 2} | ({"bh": c.bh} if c.bh else {})
+    strides = (c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None
+    d = integer.iconv_desc(c.geometry, vl, nvreg, form=c.form, x_signed=c.signed, x_strides=strides,
+                           y_size=1 if c.narrow else 4, zx=None if c.given else c.zx, zw=c.zw)
+    return c.chosen(d | {"epi_loop": c.h % 2})
 
 
 EPILOGUE = "\n".join(
@@ -105,38 +99,12 @@ def source(vl: int, nvreg: int, wanted: list[int]) -> str:
     return "\n".join(text)
 
 
-def reference(x: np.ndarray, w: np.ndarray, c: Case) -> np.ndarray:
-    """NHWC convolution, tap by tap, of int64."""
-    (kh, kw), (sh, sw), (dh, dw), p = c.kernel, c.strides, c.dilations, c.pads
-    oh, ow = c.out
-    padded = np.pad(x.astype(np.int64) - c.zx, ((0, 0), (p[0], p[2]), (p[1], p[3]), (0, 0)))
-    og, ig = c.oc // c.groups, c.ic // c.groups
-    y = np.zeros((c.batch, oh, ow, c.oc), np.int64)
-    for g in range(c.groups):
-        for r in range(kh):
-            for s in range(kw):
-                rows = slice(r * dh, r * dh + (oh - 1) * sh + 1, sh)
-                cols = slice(s * dw, s * dw + (ow - 1) * sw + 1, sw)
-                taps = padded[:, rows, cols, g * ig : (g + 1) * ig]
-                y[..., g * og : (g + 1) * og] += taps @ (w[g * og : (g + 1) * og, :, r, s].astype(np.int64) - c.zw).T
-    return y
-
-
 def operands(i: int, c: Case, d: dict[str, int], vl: int) -> tuple[list[np.ndarray], np.ndarray]:
     """x, w, zx, y, bias as the kernel takes them, and what y must be."""
-    rng = np.random.default_rng(SEED + i)
-    kind = np.int8 if c.signed else np.uint8
-    info = np.iinfo(kind)
-    x = rng.integers(info.min, info.max + 1, (c.batch, c.h, c.w, c.ic)).astype(kind)
-    w = rng.integers(-128, 128, (c.oc, c.ic // c.groups, *c.kernel)).astype(np.int8)
-    x.reshape(-1)[:7], w.reshape(-1)[:5] = info.max, -128
-    bias = rng.integers(-(2**20), 2**20, c.oc).astype(np.int32)
+    x, w, bias, y = c.operands(SEED + i)
     packed = integer.pack_iconv_w(w, c.groups, c.dilations[1] != 1, c.form, d["nv"], vl, c.zw)
     stored = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if c.nchw else x
-    want = reference(x, w, c) + bias
-    y_kind = np.int8 if c.narrow else np.int32
-    y = np.full((c.batch, *c.out, c.oc), 77, y_kind)
-    return [stored, packed, np.array([c.zx], kind), y, bias], want.astype(y_kind)
+    return [stored, packed, np.array([c.zx], x.dtype), y, bias], c.wanted(x, w, bias)
 
 
 def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) -> None:
@@ -144,11 +112,8 @@ def run_case(lib: ctypes.CDLL, i: int, c: Case, vl: int, at_end: bool, nt: int) 
     arrays, want = operands(i, c, d, vl)
     size = integer.iconv_scratch(d)
     assert size == getattr(lib, f"scratch{i}")(), f"vl {vl} {c}: scratch sizes differ"
-    g = [harness.Guarded(v, at_end) for v in (*arrays, np.full(size * nt, 0x5A, np.uint8))]
-    for tid in range(nt):
-        getattr(lib, f"run{i}")(*(v.pointer for v in g), tid, nt)
-    assert np.array_equal(g[3].array, want), f"vl {vl} {c}: {np.count_nonzero(g[3].array != want)} differ"
-    assert all(v.canaries_intact() for v in g), f"vl {vl} {c}: wrote outside"
+    got = run(lib, i, [*arrays, np.full(size * nt, 0x5A, np.uint8)], 3, at_end, nt, f"vl {vl} {c}")
+    assert np.array_equal(got, want), f"vl {vl} {c}: {np.count_nonzero(got != want)} differ"
 
 
 VNNI = [(16, ("-mavx512vnni",), "avx512_vnni"), (8, ("-mavxvnni",), "avx_vnni")]
@@ -157,9 +122,9 @@ MACHINES = [*VNNI, (16, (), ""), (8, (), ""), (4, (), "")]
 
 @pytest.mark.parametrize(("vl", "extra", "flag"), MACHINES)
 def test_iconv(vl: int, extra: tuple[str, ...], flag: str, tmp_path: Path) -> None:
-    if not harness.cpu_has(vl) or (flag and flag not in Path("/proc/cpuinfo").read_text().split()):
-        pytest.skip(f"this CPU has no vectors of {vl} floats, or no {flag}")
-    lib = harness.compile_shared(source(vl, harness.MARCH[vl][1], forms(flag, vl)), tmp_path, vl, extra)
+    if flag and flag not in Path("/proc/cpuinfo").read_text().split():
+        pytest.skip(f"this CPU has no {flag}")
+    lib = compiled(source(vl, harness.MARCH[vl][1], forms(flag, vl)), tmp_path, vl, extra)
     for i, c in enumerate(cases(vl)):
         if c.form in forms(flag, vl):
             run_case(lib, i, c, vl, True, 1)

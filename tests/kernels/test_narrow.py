@@ -11,18 +11,13 @@ import pytest
 
 from monobloc.kernels import packing, tiles
 from tests.kernels import harness
+from tests.kernels.convolutions import compiled
 
 SEED = 20240701
 TYPES = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "I8": np.int8, "I16": np.int16, "U8": np.uint8}
 HALVES = ("F16", "BF16")
 BUILDS = [(16, ()), (8, ()), (8, ("-mno-f16c",)), (4, ())]
 NUMBER = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3, "I16": 4, "U8": 5}
-
-
-def compiled(text: str, folder: Path, vl: int, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
-    if not harness.cpu_has(vl):
-        pytest.skip(f"this CPU has no vectors of {vl} floats")
-    return harness.compile_shared(text, folder, vl, extra)
 
 
 def conversions() -> str:
@@ -140,13 +135,14 @@ def test_convolutions(vl: int, tmp_path: Path) -> None:
     descs, text = [], [*headers, EPILOGUE, row]
     for i, (oc, groups, tx, tw, ty, nchw) in enumerate(CONVS):
         kinds = NUMBER[tx], NUMBER[tw], NUMBER[ty]
-        common = ((*size, ic), out, (3, 3), vl, harness.MARCH[vl][1])
+        geo = tiles.Geometry((*size, ic), oc, out, (3, 3), groups, pads=(1, 1))
+        machine = vl, harness.MARCH[vl][1]
         if groups > 1:
-            d = tiles.dwconv_desc(*common, pads=(1, 1), types=kinds)
+            d = tiles.dwconv_desc(geo, *machine, types=kinds)
         elif nchw:
-            d = tiles.conv_nchw_desc(common[0], oc, *common[1:], pads=(1, 1), types=kinds[::2])
+            d = tiles.conv_nchw_desc(geo, *machine, types=kinds[::2])
         else:
-            d = tiles.conv_desc(common[0], oc, *common[1:], pads=(1, 1), types=kinds)
+            d = tiles.conv_desc(geo, *machine, types=kinds)
         kind, call = {True: ("dwconv", "x, w, y, 0, 1"), False: ("conv", "x, w, y, 0, scratch, 0, 1")}[groups > 1]
         if nchw:
             kind, call = "conv_nchw", "x, (const float *)w, y, scratch, 0, 1"
