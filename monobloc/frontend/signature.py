@@ -2,14 +2,17 @@
 reads a node.
 
 Wrong counts, unknown or ill-typed attributes and element types that the standard does not allow
-are told here once for all operators, in one wording; `from_onnx` can rely on what passed.
+are told here once for all operators, in one wording; `from_onnx` can rely on what passed. For operators
+that onnxruntime defines beside ONNX, `schemas.json` says the same (tools/gen_schemas.py).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -153,10 +156,10 @@ def _kind(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def signature(op: str, domain: str, opset: int) -> Signature | None:
-    """The schema in force in an opset; None for operators that ONNX does not define."""
+    """The schema in force in an opset; None for operators that neither ONNX nor onnxruntime defines."""
     s = schema(op, domain, opset)
     if s is None:
-        return None
+        return _beside_onnx().get((domain, op))
     options = {"Single": _SINGLE, "Optional": _OPTIONAL, "Variadic": _VARIADIC}
     return Signature(
         op=op,
@@ -169,6 +172,27 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
         attributes={k: Attribute(a.type.name, a.required) for k, a in s.attributes.items()},
         deprecated=s.deprecated,
     )
+
+
+@lru_cache(maxsize=1)
+def _beside_onnx() -> dict[tuple[str, str], Signature]:
+    """What onnxruntime defines, by domain and name"""
+    text = resources.files(__package__).joinpath("schemas.json").read_text(encoding="utf-8")
+    options = {"Single": _SINGLE, "Optional": _OPTIONAL, "Variadic": _VARIADIC}
+    out = {}
+    for s in json.loads(text):
+        out[s["domain"], s["op"]] = Signature(
+            op=s["op"],
+            since=1,
+            min_inputs=s["counts"][0],
+            max_inputs=s["counts"][1],
+            max_outputs=s["counts"][2],
+            params=tuple(Param(name, options[option], type, same) for name, option, type, same in s["inputs"]),
+            types={k: frozenset(v) for k, v in s["types"].items()},
+            attributes={k: Attribute(*v) for k, v in s["attributes"].items()},
+            deprecated=False,
+        )
+    return out
 
 
 def schema(op: str, domain: str, opset: int) -> Any:

@@ -9,6 +9,7 @@ integer kernels want it as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import OpDef, opdef
+from monobloc.ops import OpDef, onnx_names, opdef
 
 FOLD_ALWAYS_BYTES = 1 << 16
 MAX_ELEMENTS = 1 << 40
@@ -90,3 +91,26 @@ def evaluate(
     for y, t in zip(out, types, strict=True):
         assert y.shape == t.shape, f"{d.name}: reference gives {y.shape}, inference {t.shape}"
     return [np.ascontiguousarray(y.astype(t.dtype.numpy, copy=False)).reshape(t.shape) for y, t in zip(out, types)]
+
+
+# -- operators of other domains, read as ONNX's own -----------------------------------------------------
+def reading(n: Any, op: str, inputs: Sequence[Value | None], opset: int = 13, **attrs: Any) -> Any:
+    """The ONNX node `n` as one of ONNX's own `op` with other inputs and attributes"""
+    return replace(
+        n, op=op, domain="", opset=opset, inputs=list(inputs), attrs=attrs, n_outputs=1, signature=None
+    )
+
+
+def read_as(b: Any, n: Any, op: str, inputs: Sequence[Value | None], opset: int = 13, **attrs: Any) -> Value:
+    """What ONNX's own `op` makes of these inputs in the place of `n`"""
+    out = onnx_names()["", op].from_onnx(b, reading(n, op, inputs, opset, **attrs))[0]
+    assert out is not None
+    return out
+
+
+def channels_first(b: Any, x: Value) -> Value:
+    return b.one("Transpose", x, perm=[0, x.type.rank - 1, *range(1, x.type.rank - 1)])
+
+
+def channels_last(b: Any, x: Value) -> Value:
+    return b.one("Transpose", x, perm=[0, *range(2, x.type.rank), 1])

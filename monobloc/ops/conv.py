@@ -19,6 +19,7 @@ from monobloc.ir.expr import Expr, Fn, both, call, cast, floordiv, floormod, idx
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.build import channels_first, channels_last
 from monobloc.ops.elementwise import same_dtype
 from monobloc.ops.matmul import check_zero, minus, product_type, scale_reader, zero_reader
 from monobloc.ops.pool import np_windows, window
@@ -202,10 +203,13 @@ class QLinearConv(OpDef):
     """The integer convolution plus int32 bias, scaled in float32, rounded half to even, saturated"""
 
     name = "QLinearConv"
+    aliases = ("com.microsoft::QLinearConv",)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, w = n.inputs[0], n.inputs[3]
-        return b.emit("QLinearConv", [*n.inputs[:8], n.input(8)], conv_attrs(n, x, w))
+        last = bool(n.attrs.get("channels_last", 0))
+        x, w = channels_first(b, n.inputs[0]) if last else n.inputs[0], n.inputs[3]
+        y = b.emit("QLinearConv", [x, *n.inputs[1:8], n.input(8)], conv_attrs(n, x, w))
+        return [channels_last(b, y[0])] if last else y
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         x, _, zx, w, sw, zw, _, zy, bias = [*ins, None][:9]

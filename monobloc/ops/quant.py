@@ -109,7 +109,7 @@ class QuantizeLinear(Scaled):
     """saturate(round(x / scale) + zero); DynamicQuantizeLinear is this after a range measurement"""
 
     name = "QuantizeLinear"
-    aliases = ("DynamicQuantizeLinear",)
+    aliases = ("DynamicQuantizeLinear", "com.microsoft::QuantizeLinear")
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         return self._dynamic(b, n) if n.op == "DynamicQuantizeLinear" else super().from_onnx(b, n)
@@ -185,6 +185,7 @@ class DequantizeLinear(Scaled):
     """(x - zero) * scale"""
 
     name = "DequantizeLinear"
+    aliases = ("com.microsoft::DequantizeLinear",)
 
     def target(self, n: Any, scale: Value, zero: Value | None) -> DType:
         named = n.dtype_attr("output_dtype") if n.attrs.get("output_dtype", 0) else None

@@ -23,7 +23,7 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
-from monobloc.ir.types import DType, TensorType
+from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops import Case, OpDef, Tol
 
 Array = np.ndarray
@@ -69,7 +69,7 @@ class Recurrent(OpDef):
         if n.op != self.aliases[0]:
             n.fail(f"unknown operator {n.op}")
         x, w, r = (self._wide(b, v) for v in n.inputs[:3])
-        attrs = self._attrs(n, x, w, r)
+        attrs = self._attrs(n, x, w.shape, r.shape)
         batch_first = bool(n.attrs.get("layout", 0))
         x = b.one("Transpose", x, perm=[1, 0, 2]) if batch_first else x
         first = [self._state(b, n.input(5 + k), batch_first) for k in range(self.states)]
@@ -87,18 +87,18 @@ class Recurrent(OpDef):
         v = self._wide(b, v)
         return b.one("Transpose", v, perm=[1, 0, 2]) if v is not None and batch_first else v
 
-    def _attrs(self, n: Any, x: Value, w: Value, r: Value) -> Attrs:
+    def _attrs(self, n: Any, x: Value, w: Shape, r: Shape) -> Attrs:
         direction = n.attrs.get("direction", "forward")
         if direction not in ("forward", "reverse", "bidirectional"):
             n.fail(f"direction is `{direction}`, must be forward, reverse or bidirectional")
         dirs = 2 if direction == "bidirectional" else 1
-        hidden = int(n.attrs.get("hidden_size", r.shape[-1] if r.type.rank else 0))
-        if x.type.rank != 3 or w.shape != (dirs, self.gates * hidden, x.shape[-1]):
+        hidden = int(n.attrs.get("hidden_size", r[-1] if r else 0))
+        if x.type.rank != 3 or w != (dirs, self.gates * hidden, x.shape[-1]):
             want = [dirs, self.gates * hidden, x.shape[-1] if x.type.rank else 0]
-            n.fail(f"input weights have shape {list(w.shape)}, input {x.type} and hidden size {hidden} need {want}")
-        if r.shape != (dirs, self.gates * hidden, hidden):
+            n.fail(f"input weights have shape {list(w)}, input {x.type} and hidden size {hidden} need {want}")
+        if r != (dirs, self.gates * hidden, hidden):
             want = [dirs, self.gates * hidden, hidden]
-            n.fail(f"recurrence weights have shape {list(r.shape)}, hidden size {hidden} needs {want}")
+            n.fail(f"recurrence weights have shape {list(r)}, hidden size {hidden} needs {want}")
         names, alpha, beta = activations(n, self.default * dirs)
         clip = n.attrs.get("clip")
         return {
@@ -212,8 +212,6 @@ class Recurrent(OpDef):
                          ({gates.dtype.c} *){scratch}, tid, nt);
 """
 
-    includes: ClassVar[tuple[str, ...]] = ("mb/recurrent.h",)
-
     def _fields(self, attrs: Attrs) -> str:
         acts = ", ".join(
             f"{{MB_REC_{name.upper()}, {alpha!r}, {beta!r}}}"
@@ -262,7 +260,7 @@ class LstmLoop(Recurrent):
     gates, states = 4, 2
     default = ("sigmoid", "tanh", "tanh")
 
-    def _attrs(self, n: Any, x: Value, w: Value, r: Value) -> Attrs:
+    def _attrs(self, n: Any, x: Value, w: Shape, r: Shape) -> Attrs:
         return super()._attrs(n, x, w, r) | {"input_forget": int(n.attrs.get("input_forget", 0))}
 
     def _extra(self, b: Any, n: Any, extra: Value | None, attrs: Attrs) -> Value | None:
@@ -298,7 +296,7 @@ class GruLoop(Recurrent):
     gates, resets = 3, 1
     default = ("sigmoid", "tanh")
 
-    def _attrs(self, n: Any, x: Value, w: Value, r: Value) -> Attrs:
+    def _attrs(self, n: Any, x: Value, w: Shape, r: Shape) -> Attrs:
         return super()._attrs(n, x, w, r) | {"linear_before_reset": int(bool(n.attrs.get("linear_before_reset", 0)))}
 
     def _biases(

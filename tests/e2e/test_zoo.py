@@ -17,6 +17,7 @@ SMALL = (
     "mnist8_onnx2c", "mnist_pytorch_onnx2c", "winml_iris_mlp", "emx_micro_kws_m_static_fp32",
     "super_resolution_connxr", "dnsmos_sig_bak_ovr", "aecmos_1663915512", "basic_pitch", "dtln_1", "dtln_2",
     "magika_v3_3", "byte_sb_bidi_lstm", "mnist_quantized_connxr", "emx_micro_kws_m_static_qdq",
+    "emx_micro_kws_m_static_qoperator", "tashkeel_rawi_int8",
 )  # fmt: skip
 # hundreds of layers: one mode
 LARGE = ("ppocr_cls_v2", "ppocrv4_det", "ultraface_rfb_320", "q_ppocr_cls_v2_qdq_s8s8_pc")

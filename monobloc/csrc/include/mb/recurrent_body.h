@@ -65,11 +65,9 @@ MB_INLINE void MB_REC(rec_fill)(T *to, const T *from, long n) {
   for (long i = 0; i < n; i++) to[i] = from ? from[i] : (T)0;
 }
 
-/* One step of one chain; g has room for the gates. p: peepholes i, o, f, or none. */
-MB_INLINE void MB_REC(lstm_step)(const mb_rec *d, const mb_rec_act *a, const T *x, const T *rt,
-                                 const T *p, T *g, T *h, T *c) {
+/* The new state of one chain from its gates g. p: peepholes i, o, f, or none. */
+MB_INLINE void MB_REC(lstm_state)(const mb_rec *d, const mb_rec_act *a, const T *p, const T *g, T *h, T *c) {
   const long n = d->hidden;
-  MB_REC(rec_add)(4 * n, n, 4 * n, x, h, rt, g);
   _Pragma("clang loop vectorize(assume_safety)") for (long j = 0; j < n; j++) {
     const T old = c[j];
     const T in = MB_REC(rec_gate)(d, a[0], p ? g[j] + p[j] * old : g[j]);
@@ -80,6 +78,13 @@ MB_INLINE void MB_REC(lstm_step)(const mb_rec *d, const mb_rec_act *a, const T *
     c[j] = now;
     h[j] = out * MB_REC(rec_act)(a[2], now);
   }
+}
+
+/* One step of one chain; g has room for the gates. */
+MB_INLINE void MB_REC(lstm_step)(const mb_rec *d, const mb_rec_act *a, const T *x, const T *rt,
+                                 const T *p, T *g, T *h, T *c) {
+  MB_REC(rec_add)(4 * d->hidden, d->hidden, 4 * d->hidden, x, h, rt, g);
+  MB_REC(lstm_state)(d, a, p, g, h, c);
 }
 
 /* bias: of the candidate, inside the reset, or none. q has room for the reset state. */
