@@ -87,6 +87,8 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
         return f"({args[0]} ? {args[1]} : {args[2]})"
     if fn == "cast":
         return _cast(args[0], kind, compute_type(result), result)
+    if fn == "encode":
+        return f"mb_{result.value}_code({_number(args[0], kinds[0])}, {', '.join(args[1:])})"
     if fn == "bitcast":
         return _bitcast(args[0], kinds[0], result)
     if fn == "div" and kind.is_float:
@@ -116,6 +118,11 @@ def _shift(fn: str, x: str, by: str, d: DType) -> str:
 
 
 def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
+    if source.is_code:
+        source, x = DType.F32 if source.value_type.is_float else DType.I32, f"mb_{source.value}_value({x})"
+    if result.is_code:
+        floats = result.value_type.is_float
+        return f"mb_{result.value}_code({_number(x, source)}, 1)" if floats else _low_bits(x, source, result)
     if result is DType.BOOL:
         return f"({x} != 0)"
     if source.is_float and result.is_int:
@@ -124,8 +131,19 @@ def _cast(x: str, source: DType, compute: DType, result: DType) -> str:
     # a half float is rounded here even when the result is used as float at once
     if compute is result:
         return f"({text})"
-    exact = "double" if source is DType.F64 or source.is_int else "float"
-    return f"mb_wide(mb_{result.value}(({exact}){x}))"
+    return f"mb_wide(mb_{result.value}({_number(x, source)}))"
+
+
+def _number(x: str, source: DType) -> str:
+    """As a float or double that holds it."""
+    if source.is_code:
+        x = f"mb_{source.value}_value({x})"
+    return f"({'double' if source is DType.F64 or source.is_int else 'float'}){x}"
+
+
+def _low_bits(x: str, source: DType, result: DType) -> str:
+    whole = f"mb_cast_i32({x})" if source.is_float else x
+    return f"(uint8_t)({whole} & {(1 << result.bits) - 1})"
 
 
 def _bitcast(x: str, source: DType, result: DType) -> str:

@@ -15,6 +15,7 @@ import onnx
 
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.external import ExternalFiles, Span
+from monobloc.ir.codes import unpack
 from monobloc.ir.graph import Const
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS
@@ -34,6 +35,16 @@ DTYPES: dict[int, DType] = {
     T.UINT32: DType.U32,
     T.UINT64: DType.U64,
     T.BOOL: DType.BOOL,
+    T.INT4: DType.I4,
+    T.UINT4: DType.U4,
+    T.INT2: DType.I2,
+    T.UINT2: DType.U2,
+    T.FLOAT8E4M3FN: DType.F8E4M3FN,
+    T.FLOAT8E4M3FNUZ: DType.F8E4M3FNUZ,
+    T.FLOAT8E5M2: DType.F8E5M2,
+    T.FLOAT8E5M2FNUZ: DType.F8E5M2FNUZ,
+    T.FLOAT8E8M0: DType.F8E8M0,
+    T.FLOAT4E2M1: DType.F4E2M1,
 }
 ELEM_TYPES = {v: k for k, v in DTYPES.items()}
 _FIELD = {
@@ -65,6 +76,11 @@ def checked_shape(dims: list[int], what: str) -> tuple[int, ...]:
     return tuple(dims)
 
 
+def stored_bytes(type: TensorType) -> int:
+    """Bytes of a tensor in a model's file, where elements of 4 and 2 bits lie together in one."""
+    return (type.size * type.dtype.bits + 7) // 8
+
+
 class LazyConst(Const):
     """A constant whose bytes, and so its key, are read when they are needed."""
 
@@ -83,7 +99,7 @@ def tensor(
     if t.HasField("segment"):
         raise UnsupportedError(f"{what} is stored in segments, which is not supported")
     if t.data_location == T.EXTERNAL:
-        span = _located(t, what, files, type.bytes)
+        span = _located(t, what, files, stored_bytes(type))
         return type, LazyConst(lambda: _from_bytes(files.bytes(span), type))
     stored = [f for f in _FIELDS if len(getattr(t, f))]
     if raw is None and t.HasField("raw_data"):
@@ -91,8 +107,8 @@ def tensor(
     if raw is not None:
         if stored:
             raise ModelError(f"{what} is stored twice, in raw_data and {stored[0]}")
-        if len(raw) != type.bytes:
-            raise ModelError(f"{what} has {len(raw)} bytes of data for {type}, which needs {type.bytes}")
+        if len(raw) != stored_bytes(type):
+            raise ModelError(f"{what} has {len(raw)} bytes of data for {type}, which needs {stored_bytes(type)}")
         data = raw
         return type, LazyConst(lambda: _from_bytes(data, type))
     return type, _from_field(t, what, type, stored)
@@ -108,6 +124,9 @@ def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) 
 def _from_bytes(data: memoryview, type: TensorType) -> np.ndarray:
     if type.dtype is DType.BOOL:  # bytes other than 0 and 1 would be no bool
         return np.not_equal(np.frombuffer(data, np.uint8), 0).reshape(type.shape)
+    if type.dtype.is_code:
+        codes = unpack(np.frombuffer(data, np.uint8), type.size, type.dtype.bits)
+        return codes.view(type.dtype.numpy).reshape(type.shape)
     array = np.frombuffer(data, type.dtype.numpy)  # ONNX is little endian, and so are the hosts we run on
     return (array if array.flags.aligned else array.copy()).reshape(type.shape)
 
@@ -117,20 +136,24 @@ def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[s
     if stored not in ([], [field]):
         raise ModelError(f"{what} of {type} has its data in {', '.join(stored)} instead of {field}")
     values = getattr(t, field)
-    if len(values) != type.size:
-        raise ModelError(f"{what} has {len(values)} elements of data for {type}, which needs {type.size}")
+    count = stored_bytes(type) if type.dtype.is_code else type.size
+    if len(values) != count:
+        raise ModelError(f"{what} has {len(values)} elements of data for {type}, which needs {count}")
     if type.dtype in (DType.F32, DType.F64, DType.I64):  # any value fits, so it can wait
         return LazyConst(lambda: np.array(values, type.dtype.numpy).reshape(type.shape))
     return Const(_from_ints(values, what, type).reshape(type.shape))
 
 
 def _from_ints(values: list[int], what: str, type: TensorType) -> np.ndarray:
-    """Integers hold bool as 0 and 1, and the bits of 16-bit floats."""
+    """Integers hold bool as 0 and 1, the bits of 16-bit floats, and the bytes of what is smaller."""
     wide = np.array(values, np.uint64 if type.dtype in (DType.U32, DType.U64) else np.int64)
     if type.dtype is DType.BOOL:
         return np.not_equal(wide, 0)
-    small = np.dtype(np.uint16) if type.dtype.is_float else type.dtype.numpy
+    if type.dtype.is_code:
+        wide = wide & 0xFF if ((wide >= -128) & (wide < 256)).all() else wide  # bytes, with sign or without
+    small = np.dtype(np.uint8 if type.dtype.is_code else np.uint16 if type.dtype.is_float else type.dtype.numpy)
     narrow = wide.astype(small)
     if not np.array_equal(narrow.astype(wide.dtype), wide):
         raise ModelError(f"{what} of {type} holds numbers that its type cannot hold")
+    narrow = unpack(narrow, type.size, type.dtype.bits) if type.dtype.is_code else narrow
     return narrow.view(type.dtype.numpy)

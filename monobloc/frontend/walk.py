@@ -184,6 +184,9 @@ class Walker:
             if body is None:
                 raise UnsupportedError(f"{p.op_type} with these inputs is not supported")
             return self._call(body[0], inputs, attrs, body[1], frame, loc.node)
+        for v in known if not op.codes else ():
+            if v is not None and v.dtype.is_code:
+                raise UnsupportedError(f"{p.op_type} of {v.type} is not supported")
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
         return op.from_onnx(
             self.builder,

@@ -69,7 +69,7 @@ def _const(v: Value) -> str:
     assert v.const is not None
     if not is_inline(v):
         return "@" + v.const.key
-    return "[" + ", ".join(_scalar(x) for x in v.const.array.ravel().tolist()) + "]"
+    return "[" + ", ".join(_scalar(x) for x in v.dtype.codes(v.const.array).ravel().tolist()) + "]"
 
 
 def _scalar(x: Any) -> str:
@@ -107,8 +107,9 @@ def _node(n: Node, pad: str) -> str:
 
 
 # -- parsing ------------------------------------------------------------------------------------------
+_DTYPES = "|".join(sorted((d.value for d in DType), key=len, reverse=True))
 _TOKEN = re.compile(
-    r'\s*(?:(?P<str>"(?:[^"\\]|\\.)*")|(?P<type>(?:f32|f64|f16|bf16|[iu](?:8|16|32|64)|bool)\[[\d,]*\](?:\{[\d,]+\})?)'
+    r'\s*(?:(?P<str>"(?:[^"\\]|\\.)*")|(?P<type>(?:' + _DTYPES + r")\[[\d,]*\](?:\{[\d,]+\})?)"
     r"|(?P<val>%[A-Za-z0-9_.]+|%(?=\"))|(?P<key>@[0-9a-f]{32})"
     r"|(?P<num>-?(?:inf\b|nan\b|\d[\d.]*(?:e[-+]?\d+)?))|(?P<word>[A-Za-z_][\w.]*)|(?P<sym>[{}()\[\]=:,]))"
 )
@@ -220,7 +221,8 @@ class _Parser:
             assert self.weights is not None
             v.const = self.weights(key, v.type)
         else:
-            data = np.array(self.attr(), dtype=v.dtype.numpy)
+            data = np.array(self.attr(), dtype=np.uint8 if v.dtype.is_code else v.dtype.numpy)
+            data = data.view(v.dtype.numpy) if v.dtype.is_code else data
             if data.size != v.type.size:
                 self.fail(f"%{v.name} has {data.size} elements for {v.type}")
             v.const = Const(data.reshape(v.shape))

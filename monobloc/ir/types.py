@@ -33,6 +33,17 @@ class DType(Enum):
     U32 = "u32"
     U64 = "u64"
     BOOL = "bool"
+    # codes: an element is a byte whose low bits are the code, the others are 0 (read: ignored)
+    I4 = "i4"
+    U4 = "u4"
+    I2 = "i2"
+    U2 = "u2"
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E8M0 = "f8e8m0"
+    F4E2M1 = "f4e2m1"
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -54,11 +65,33 @@ class DType(Enum):
 
     @property
     def is_int(self) -> bool:
-        return self.value[0] in "iu"
+        """an integer that machines compute with"""
+        return self.value[0] in "iu" and self not in CODE_BITS
 
     @property
     def is_signed(self) -> bool:
         return self.is_float or self.value[0] == "i"
+
+    @property
+    def is_code(self) -> bool:
+        """a type that C has not: its elements are moved as bytes, and only `cast` knows what they stand for"""
+        return self in CODE_BITS
+
+    @property
+    def value_type(self) -> DType:
+        """for codes, the smallest type that holds all their values; else the type itself"""
+        if self not in CODE_BITS:
+            return self
+        return DType.F32 if self.value[0] == "f" else DType.I8 if self.value[0] == "i" else DType.U8
+
+    @property
+    def bits(self) -> int:
+        """bits of an element in a model's file"""
+        return CODE_BITS.get(self, self.size * 8)
+
+    def codes(self, array: np.ndarray) -> np.ndarray:
+        """the bytes of an array of codes; any other array as it is"""
+        return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape) if self.is_code else array
 
     def hold(self, array: np.ndarray) -> np.ndarray | None:
         """The array in this type where that keeps its values, but for what rounding takes of floats."""
@@ -77,6 +110,18 @@ class DType(Enum):
         return _OF_NUMPY[np.dtype(dtype)]
 
 
+CODE_BITS: dict[DType, int] = {
+    DType.I4: 4,
+    DType.U4: 4,
+    DType.I2: 2,
+    DType.U2: 2,
+    DType.F8E4M3FN: 8,
+    DType.F8E4M3FNUZ: 8,
+    DType.F8E5M2: 8,
+    DType.F8E5M2FNUZ: 8,
+    DType.F8E8M0: 8,
+    DType.F4E2M1: 4,
+}
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
@@ -91,6 +136,16 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.U32: np.dtype(np.uint32),
     DType.U64: np.dtype(np.uint64),
     DType.BOOL: np.dtype(np.bool_),
+    DType.I4: np.dtype(ml_dtypes.int4),
+    DType.U4: np.dtype(ml_dtypes.uint4),
+    DType.I2: np.dtype(ml_dtypes.int2),
+    DType.U2: np.dtype(ml_dtypes.uint2),
+    DType.F8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.F8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    DType.F8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    DType.F8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    DType.F8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu),
+    DType.F4E2M1: np.dtype(ml_dtypes.float4_e2m1fn),
 }
 _OF_NUMPY = {v: k for k, v in _NUMPY.items()}
 _C = {
@@ -107,6 +162,7 @@ _C = {
     DType.U32: "uint32_t",
     DType.U64: "uint64_t",
     DType.BOOL: "uint8_t",
+    **dict.fromkeys(CODE_BITS, "uint8_t"),
 }
 
 Shape = tuple[int, ...]

@@ -13,7 +13,7 @@ from monobloc.ops import opdef
 def reader(v: Value) -> Fn:
     """Function from an index to the element of a value in memory (constants of one element inline)."""
     if v.const is not None and v.type.size == 1:
-        x = v.const.array.reshape(-1)[0]
+        x = v.dtype.codes(v.const.array).reshape(-1)[0]
         num = Num(x.item() if v.dtype is not DType.BF16 else float(x), v.dtype)
         return lambda *_: num
     return lambda *i: Load(v, tuple(i), v.dtype)

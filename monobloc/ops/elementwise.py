@@ -434,9 +434,18 @@ class Where(Elementwise):
         yield Case((c, x, rng.standard_normal((5,)).astype(np.float32)), {})
 
 
+def of_code(b: Any, v: Value) -> Value:
+    """What codes stand for; anything else as it is"""
+    return b.one("Cast", v, to=v.dtype.value_type) if v.dtype.is_code else v
+
+
 class IsNaN(Elementwise):
     name = "IsNaN"
     result = BOOL
+    codes = True
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        return b.emit(self.name, [of_code(b, n.inputs[0])], n.attrs)
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         return np.isnan(xs[0])  # type: ignore[arg-type]
@@ -451,6 +460,10 @@ class IsNaN(Elementwise):
 class IsInf(Elementwise):
     name = "IsInf"
     result = BOOL
+    codes = True
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        return b.emit(self.name, [of_code(b, n.inputs[0])], n.attrs)
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x = xs[0]
@@ -468,69 +481,12 @@ class IsInf(Elementwise):
         yield Case((np.array([1, np.nan, np.inf, -np.inf], np.float32),), {"detect_negative": 0})
 
 
-class Cast(Elementwise):
-    """to `to`; float to integer truncates, out of range and NaN give what `cast` in the C math says"""
-
-    name = "Cast"
-    aliases = ("CastLike",)
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        to = n.inputs[1].dtype if n.op == "CastLike" else n.dtype_attr("to")
-        x = n.inputs[0]
-        return [x] if x.dtype is to else b.emit("Cast", [x], {"to": to})
-
-    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
-        return [TensorType(attrs["to"], ins[0].shape)]  # type: ignore[union-attr]
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        x, to = xs[0], attrs["to"]
-        if to is BOOL:
-            return x != 0  # type: ignore[return-value]
-        return x.astype(to.numpy)  # type: ignore[union-attr]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        return cast(xs[0], attrs["to"])
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        x = (rng.standard_normal((4, 5)) * 20).astype(np.float32)
-        for to in (DType.I32, DType.I64, DType.BOOL, DType.F64, DType.F16, DType.U8):
-            yield Case((np.abs(x) if to is DType.U8 else x,), {"to": to}, to.value)
-        yield Case((rng.integers(-9, 9, 7),), {"to": DType.F32}, "from_i64")
-
-
-class BitCast(Elementwise):
-    """The same bits as another type of the same size"""
-
-    name = "BitCast"
-    since = 26
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, to = n.inputs[0], n.dtype_attr("to")
-        if x.dtype.size != to.size:
-            n.fail(f"cannot see {x.dtype.value} as {to.value}: their sizes differ")
-        return [x] if x.dtype is to else b.emit("BitCast", [x], {"to": to})
-
-    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
-        return [TensorType(attrs["to"], ins[0].shape)]  # type: ignore[union-attr]
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return np.ascontiguousarray(xs[0]).view(attrs["to"].numpy).reshape(xs[0].shape)  # type: ignore
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        return call("bitcast", xs[0], dtype=attrs["to"])
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        x = rng.standard_normal((3, 5))
-        for a, to in ((np.float32, DType.I32), (np.float64, DType.U64), (np.float16, DType.I16)):
-            yield Case((x.astype(a),), {"to": to}, to.value)
-        yield Case((rng.integers(0, 30000, 9).astype(np.int16),), {"to": DType.F16}, "to_f16")
-
-
 class Identity(Elementwise):
     """Vanishes: the importer returns its input."""
 
     name = "Identity"
     aliases = ("Dropout",)
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]

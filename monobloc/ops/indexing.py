@@ -71,6 +71,7 @@ class Gather(OpDef):
     """x[..., indices, ...]: `axis` of x is replaced by the axes of the indices"""
 
     name = "Gather"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -417,6 +418,7 @@ class TensorScatter(OpDef):
     """A cache with `update` written along `axis` from a start per batch (none: 0); mode linear, circular"""
 
     name = "TensorScatter"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]

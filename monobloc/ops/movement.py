@@ -33,6 +33,7 @@ class Transpose(OpDef):
     """Axis k of the result is axis perm[k] of the input"""
 
     name = "Transpose"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -72,6 +73,7 @@ class Slice(OpDef):
     """x[starts + steps * i] for i < sizes; all three have one entry per axis, steps may be negative"""
 
     name = "Slice"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -139,6 +141,7 @@ class Split(OpDef):
     """Vanishes: one Slice per output"""
 
     name = "Split"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -167,6 +170,7 @@ class Concat(OpDef):
     """The inputs one after the other along `axis`"""
 
     name = "Concat"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         rank = n.inputs[0].type.rank
@@ -221,6 +225,7 @@ class Pad(OpDef):
     """
 
     name = "Pad"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, mode = n.inputs[0], n.attrs.get("mode", "constant")
@@ -250,6 +255,8 @@ class Pad(OpDef):
             value = n.attrs.get("value", 0.0)
             return b.const(value, n.inputs[0].dtype) if value else None
         v: Value | None = n.input(2)
+        if v is None and n.inputs[0].dtype is DType.F8E8M0:
+            n.fail("pads a type without zero and gives no value")
         return v if v is None else reshape(b, v, [])
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from monobloc.errors import ModelError
+from monobloc.ir.codes import encode
 from monobloc.ir.expr import Expr, Fn, Num, call, cast, lift
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
@@ -21,11 +23,13 @@ from monobloc.ops.reduce import normalized_axes, wide
 Array = np.ndarray
 Attrs = dict[str, Any]
 F32, I32 = DType.F32, DType.I32
-QUANTIZED = (DType.I8, DType.U8, DType.I16, DType.U16)
+SMALL_INTEGERS = (DType.I4, DType.U4, DType.I2, DType.U2)
+SMALL_FLOATS = (DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F4E2M1)
+QUANTIZED = (DType.I8, DType.U8, DType.I16, DType.U16, *SMALL_INTEGERS, *SMALL_FLOATS)
 
 
 def limits(d: DType) -> tuple[int, int]:
-    info = np.iinfo(d.numpy)
+    info = ml_dtypes.iinfo(d.numpy)  # type: ignore[no-untyped-call]
     return int(info.min), int(info.max)
 
 
@@ -64,7 +68,13 @@ class Scaled(OpDef):
         else:
             axis = normalized_axes([int(n.attrs.get("axis", 1))], x.type.rank)[0]
         attrs = {"axis": axis, "block_size": block, "to": self.target(n, scale, zero)}
-        return b.emit(self.name, [x, scale, zero], attrs)
+        if zero is not None and zero.dtype in SMALL_FLOATS:
+            if zero.const is not None and not zero.const.array.astype(np.float32).any():
+                zero = None  # as ONNX wants it
+        return self.emitted(b, n, [x, scale, zero], attrs)
+
+    def emitted(self, b: Any, n: Any, ins: list[Value | None], attrs: Attrs) -> Sequence[Value | None]:
+        raise NotImplementedError
 
     def _scalar(self, b: Any, v: Value) -> Value:
         return v if v.type.rank == 0 else b.one("Reshape", v, shape=[])
@@ -110,6 +120,7 @@ class QuantizeLinear(Scaled):
 
     name = "QuantizeLinear"
     aliases = ("DynamicQuantizeLinear", "com.microsoft::QuantizeLinear")
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         return self._dynamic(b, n) if n.op == "DynamicQuantizeLinear" else super().from_onnx(b, n)
@@ -122,6 +133,15 @@ class QuantizeLinear(Scaled):
         if d not in QUANTIZED:
             n.unsupported(f"quantization to {d.value}")
         return d
+
+    def emitted(self, b: Any, n: Any, ins: list[Value | None], attrs: Attrs) -> Sequence[Value | None]:
+        """The type of the scale is that of the division, unless `precision` says otherwise."""
+        if n.attrs.get("precision", 0):
+            work = n.dtype_attr("precision")
+            ins[:2] = [v if v.dtype is work else b.one("Cast", v, to=work) for v in ins[:2] if v is not None]
+        if attrs["to"] in SMALL_FLOATS and not n.attrs.get("saturate", 1):
+            attrs["saturate"] = 0
+        return b.emit(self.name, ins, attrs)
 
     def _dynamic(self, b: Any, n: Any) -> Sequence[Value | None]:
         """The range of x, widened to hold 0, becomes [0, 255]; a range of nothing has scale 1."""
@@ -146,6 +166,9 @@ class QuantizeLinear(Scaled):
         assert x is not None and scale is not None
         d: DType = attrs["to"]
         ratio = x.astype(scale.dtype) / self.np_place(attrs, scale, x)
+        if d in SMALL_FLOATS:
+            shift = 0 if zero is None else self.np_place(attrs, zero, x).astype(np.float32)
+            return encode(ratio + shift, d, attrs.get("saturate", 1))
         y = np.rint(ratio.astype(np.float32))
         if zero is not None:
             y = y + self.np_place(attrs, zero, x).astype(np.float32)
@@ -155,15 +178,19 @@ class QuantizeLinear(Scaled):
         ins = [*n.inputs, None][:3]
         x, scale, zero = xs[0], *(self.place(n.attrs, v, f) for v, f in zip(ins[1:], [*xs[1:], None], strict=False))
         assert x is not None and scale is not None and ins[1] is not None
-        work = ins[1].dtype
+        work, to = ins[1].dtype, n.attrs["to"]
 
         def at(*i: Expr) -> Expr:
             ratio = call("div", cast(cast(x(*i), work), wide(work)), cast(scale(*i), wide(work)))
             # a half-precision quotient is rounded to half before it is rounded to an integer
-            e = call("round", cast(cast(ratio, work), wide(work)))
+            ratio = cast(cast(ratio, work), wide(work))
+            if to in SMALL_FLOATS:
+                ratio = ratio if zero is None else call("add", ratio, cast(zero(*i), ratio.dtype))
+                return call("encode", ratio, lift(n.attrs.get("saturate", 1), I32), dtype=to)
+            e = call("round", ratio)
             if zero is not None:
                 e = call("add", e, cast(zero(*i), e.dtype))
-            return saturate(e, n.attrs["to"])
+            return saturate(e, to)
 
         return at
 
@@ -179,6 +206,13 @@ class QuantizeLinear(Scaled):
         blocked = rng.uniform(0.01, 0.1, (2, 3, 2)).astype(np.float32), rng.integers(0, 200, (2, 3, 2)).astype(np.uint8)
         yield Case((x, *blocked), plain | {"axis": 2, "block_size": 2}, "blocked")
         yield Case((x.astype(np.float16), np.float16(0.02), np.int8(3)), plain | {"to": DType.I8}, "half")
+        for d in SMALL_INTEGERS:
+            zero = np.array([0, 1, 2]).astype(d.numpy)
+            yield Case((x, per[0] * 20, zero), plain | {"axis": 1, "to": d}, d.value)
+        for d in SMALL_FLOATS:
+            yield Case((ties, np.float32(0.16)), plain | {"to": d}, d.value)
+            half = ties.clip(-6e4, 6e4).astype(np.float16), np.float16(0.16)
+            yield Case(half, plain | {"to": d, "saturate": 0}, f"half_{d.value}")
 
 
 class DequantizeLinear(Scaled):
@@ -186,10 +220,18 @@ class DequantizeLinear(Scaled):
 
     name = "DequantizeLinear"
     aliases = ("com.microsoft::DequantizeLinear",)
+    codes = True
 
     def target(self, n: Any, scale: Value, zero: Value | None) -> DType:
         named = n.dtype_attr("output_dtype") if n.attrs.get("output_dtype", 0) else None
         return named or scale.dtype
+
+    def emitted(self, b: Any, n: Any, ins: list[Value | None], attrs: Attrs) -> Sequence[Value | None]:
+        """Small integers that are constant are seen as bytes: that is what kernels of quantized products read."""
+        if ins[0] is not None and ins[0].dtype in SMALL_INTEGERS and ins[0].const is not None:
+            bytes_ = ins[0].dtype.value_type
+            ins = [v if k == 1 or v is None else b.one("Cast", v, to=bytes_) for k, v in enumerate(ins)]
+        return b.emit(self.name, ins, attrs)
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         self.check(ins, attrs)
@@ -202,9 +244,9 @@ class DequantizeLinear(Scaled):
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         x, scale, zero = [*xs, None][:3]
         assert x is not None and scale is not None
-        d = x.astype(np.int32)
+        d = x.astype(np.float32 if DType.of(x.dtype) in SMALL_FLOATS else np.int32)
         if zero is not None:
-            d = d - self.np_place(attrs, zero, x).astype(np.int32)
+            d = d - self.np_place(attrs, zero, x).astype(d.dtype)
         work = np.float64 if scale.dtype == np.float64 else np.float32
         return (d.astype(work) * self.np_place(attrs, scale, x).astype(work)).astype(attrs["to"].numpy)
 
@@ -214,10 +256,12 @@ class DequantizeLinear(Scaled):
         assert x is not None and scale is not None and ins[1] is not None
         work = wide(ins[1].dtype)
 
+        held = F32 if ins[0] is not None and ins[0].dtype in SMALL_FLOATS else I32
+
         def at(*i: Expr) -> Expr:
-            d = cast(x(*i), I32)
+            d = cast(x(*i), held)
             if zero is not None:
-                z = cast(zero(*i), I32)
+                z = cast(zero(*i), held)
                 d = d if is_zero(z) else call("sub", d, z)
             return cast(call("mul", cast(d, work), cast(scale(*i), work)), n.attrs["to"])
 
@@ -234,3 +278,6 @@ class DequantizeLinear(Scaled):
         blocked = rng.uniform(0.01, 0.1, (2, 3, 2)).astype(np.float32), rng.integers(0, 200, (2, 3, 2)).astype(np.uint8)
         yield Case((x, *blocked), plain | {"axis": 2, "block_size": 2}, "blocked")
         yield Case((x, np.float16(0.02), np.uint8(7)), plain | {"to": DType.F16}, "half")
+        for d in (*SMALL_INTEGERS, *SMALL_FLOATS):
+            codes = rng.integers(0, 1 << d.bits, (2, 3, 4)).astype(np.uint8).view(d.numpy)
+            yield Case((codes, scales, np.array([0, 1, 2]).astype(d.numpy)), plain | {"axis": 1}, d.value)

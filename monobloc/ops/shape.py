@@ -119,6 +119,7 @@ class ConstantOfShape(OpDef):
     """Vanishes: one element, expanded."""
 
     name = "ConstantOfShape"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         shape = sizes(n, n.const(0, "shape"), "shape")
@@ -132,6 +133,7 @@ class Shape(OpDef):
     """Vanishes: the sizes of the axes start..end of its input."""
 
     name = "Shape"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         shape = n.inputs[0].shape
@@ -145,6 +147,7 @@ class Size(OpDef):
     """Vanishes: the number of elements of its input."""
 
     name = "Size"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         return [b.const(np.int64(n.inputs[0].type.size))]
@@ -203,6 +206,7 @@ class Reshape(OpDef):
     """The same elements in row-major order under another shape; `shape` holds sizes, one may be -1."""
 
     name = "Reshape"
+    codes = True
     view = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -262,6 +266,7 @@ class Flatten(OpDef):
     """Reshape to a matrix: the axes before `axis` and the others"""
 
     name = "Flatten"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, axis = n.inputs[0], n.attrs.get("axis", 1)
@@ -275,6 +280,7 @@ class Squeeze(OpDef):
     """Reshape without axes of size 1: those named, or all"""
 
     name = "Squeeze"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -292,6 +298,7 @@ class Unsqueeze(OpDef):
     """Reshape with further axes of size 1, counted in the result"""
 
     name = "Unsqueeze"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -331,6 +338,7 @@ class Expand(OpDef):
     """Broadcast to `shape`"""
 
     name = "Expand"
+    codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]

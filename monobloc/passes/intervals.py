@@ -45,7 +45,7 @@ class Range:
 
 def every(d: DType) -> Range:
     """All values of a type."""
-    if d.is_float:
+    if d.is_float or d.is_code:  # of codes nobody asks
         return Range(-math.inf, math.inf, True)
     if d is DType.BOOL:
         return Range(0, 1)
@@ -54,7 +54,7 @@ def every(d: DType) -> Range:
 
 
 def of_array(a: np.ndarray, d: DType) -> Range:
-    if a.size == 0:
+    if a.size == 0 or d.is_code:
         return every(d)
     if not d.is_float:
         return Range(int(a.min()), int(a.max()))
@@ -278,6 +278,8 @@ def holds(to: DType, source: DType, x: Range) -> bool:
     """Whether every value of `source` in `x` is a value of the type `to`."""
     if to is source:
         return True
+    if to.is_code or source.is_code:
+        return to.is_float and to not in (DType.F16, DType.BF16)
     if source.is_float:
         return to is DType.F64 or (to is DType.F32 and source in (DType.F16, DType.BF16))
     if to.is_float:
@@ -290,6 +292,8 @@ def _cast(n: Node, k: int, r: Ranges) -> Range:
     if to is DType.BOOL:
         never = x.lo > 0 or x.hi < 0
         return Range(1 if never else 0, 0 if not never and x.lo == x.hi == 0 and not x.nan else 1)
+    if to.is_code or source.is_code:
+        return every(to)
     if to.is_float:
         lo, hi = float(x.lo), float(x.hi)
         return Range(lo, hi, x.nan) if holds(to, source, x) else rounded(lo, hi, x.nan, to)

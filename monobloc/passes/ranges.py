@@ -158,7 +158,7 @@ def _merge_casts(n: Node, r: Ranges, b: Builder) -> Found:
         return None
     x, between, to = inner.used[0], inner.attrs["to"], n.attrs["to"]
     at = r.of(x)
-    if not holds(between, x.dtype, at):
+    if not holds(between, x.dtype, at) or to.is_code:  # codes saturate, even where they come from
         return None
     # the value between is the value of x: what remains is one conversion of that value
     if x.dtype.is_float and not (to.is_float or to is DType.BOOL):

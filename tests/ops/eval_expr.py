@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from monobloc.ir.codes import ROUND_MODES, encode
 from monobloc.ir.expr import Expr, Fn, Load, Num, Op, Reduce, Var
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType
@@ -110,7 +111,8 @@ class Evaluator:
 
     def _eval(self, e: Expr) -> Array:
         if isinstance(e, Num):
-            return np.full(self.count, e.value, e.dtype.numpy)
+            code = e.dtype.is_code
+            return np.full(self.count, e.value, np.uint8 if code else e.dtype.numpy).view(e.dtype.numpy)
         if isinstance(e, Var):
             return self.env[e]
         if isinstance(e, Load):
@@ -119,14 +121,20 @@ class Evaluator:
             return self._reduce(e)
         assert isinstance(e, Op)
         args = [self(a) for a in e.args]
-        if e.fn == "cast":
-            return args[0] != 0 if e.dtype is DType.BOOL else args[0].astype(e.dtype.numpy)
+        if e.fn in ("cast", "encode"):
+            return self._cast(*args, to=e.dtype)
         if e.fn == "bitcast":
             return args[0].view(e.dtype.numpy)
         if e.fn.startswith("index"):
             return self._index(e.fn, *args)
         out = FUNCTIONS[e.fn](*args)
         return np.broadcast_to(out, (self.count,)).astype(e.dtype.numpy, copy=False)
+
+    def _cast(self, x: Array, saturate: Array | int = 1, rounding: Array | int = 0, *, to: DType) -> Array:
+        x = x.astype(DType.of(x.dtype).value_type.numpy)
+        if to.is_code:
+            return encode(x, to, bool(np.all(saturate)), ROUND_MODES[int(np.max(rounding))])
+        return x != 0 if to is DType.BOOL else x.astype(to.numpy)
 
     def _index(self, fn: str, at: Array, n: Array) -> Array:
         """A proven index must be what it is said to be."""

@@ -16,6 +16,13 @@ static const struct {
     {MB_I16, "<i2"},  {MB_I32, "<i4"},  {MB_I64, "<i8"}, {MB_BOOL, "|b1"},
     {MB_F16, "<f2"},  {MB_F64, "<f8"},  {MB_U32, "<u4"}, {MB_U64, "<u8"},
     {MB_BF16, "<V2"}, {MB_BF16, "|V2"}, {MB_U8, "<u1"},  {MB_I8, "<i1"},
+    {MB_F8E5M2, "<f1"}, {MB_F8E5M2, "|f1"},
+    {MB_I4, "<V1"},   {MB_U4, "<V1"},   {MB_I2, "<V1"},  {MB_U2, "<V1"},
+    {MB_F4E2M1, "<V1"}, {MB_F8E8M0, "<V1"}, {MB_F8E4M3FN, "<V1"}, {MB_F8E4M3FNUZ, "<V1"},
+    {MB_F8E5M2FNUZ, "<V1"},
+    {MB_I4, "|V1"},   {MB_U4, "|V1"},   {MB_I2, "|V1"},  {MB_U2, "|V1"},
+    {MB_F4E2M1, "|V1"}, {MB_F8E8M0, "|V1"}, {MB_F8E4M3FN, "|V1"}, {MB_F8E4M3FNUZ, "|V1"},
+    {MB_F8E5M2FNUZ, "|V1"},
 };
 
 struct npy {
@@ -162,8 +169,15 @@ static int read_header(const char *path, int fd, struct npy *h) {
   return 0;
 }
 
+/* Several types may have one name: numpy has none of its own for those of ml_dtypes. */
+static int names(const char *descr, int32_t dtype) {
+  for (unsigned i = 0; i < sizeof descrs / sizeof *descrs; i++)
+    if (descrs[i].dtype == dtype && mb_same_text(descr, descrs[i].descr)) return 1;
+  return 0;
+}
+
 static int matches(const struct npy *h, const struct mb_tensor_info *t) {
-  if (dtype_of(h->descr) != t->dtype || h->rank != t->rank) return 0;
+  if (!names(h->descr, t->dtype) || h->rank != t->rank) return 0;
   for (int i = 0; i < t->rank; i++)
     if (h->dims[i] != t->dims[i]) return 0;
   return 1;

@@ -1,16 +1,20 @@
 /* Types, values and random data; the file format is in npy.c. */
 #include "tensor.h"
+#include "mb/codes.h"
 #include "text.h"
 
 static const struct {
   int32_t dtype;
-  char name[6];
+  char name[11];
   unsigned char size;
 } types[] = {
     {MB_F32, "f32", 4},   {MB_U8, "u8", 1},   {MB_I8, "i8", 1},   {MB_U16, "u16", 2},
     {MB_I16, "i16", 2},   {MB_I32, "i32", 4}, {MB_I64, "i64", 8}, {MB_BOOL, "bool", 1},
     {MB_F16, "f16", 2},   {MB_F64, "f64", 8}, {MB_U32, "u32", 4}, {MB_U64, "u64", 8},
-    {MB_BF16, "bf16", 2},
+    {MB_BF16, "bf16", 2}, {MB_I4, "i4", 1},   {MB_U4, "u4", 1},   {MB_I2, "i2", 1},
+    {MB_U2, "u2", 1},     {MB_F4E2M1, "f4e2m1", 1},         {MB_F8E8M0, "f8e8m0", 1},
+    {MB_F8E4M3FN, "f8e4m3fn", 1},         {MB_F8E4M3FNUZ, "f8e4m3fnuz", 1},
+    {MB_F8E5M2, "f8e5m2", 1},             {MB_F8E5M2FNUZ, "f8e5m2fnuz", 1},
 };
 
 static unsigned type_index(int32_t dtype) {
@@ -58,12 +62,19 @@ static double as_double(int32_t dtype, const void *data, uint64_t i) {
     case MB_F64: return ((const double *)data)[i];
     case MB_F16: return half_to_float(((const uint16_t *)data)[i]);
     case MB_BF16: return from_bits((uint32_t)((const uint16_t *)data)[i] << 16);
+    case MB_F8E4M3FN: return mb_f8e4m3fn_value(((const uint8_t *)data)[i]);
+    case MB_F8E4M3FNUZ: return mb_f8e4m3fnuz_value(((const uint8_t *)data)[i]);
+    case MB_F8E5M2: return mb_f8e5m2_value(((const uint8_t *)data)[i]);
+    case MB_F8E5M2FNUZ: return mb_f8e5m2fnuz_value(((const uint8_t *)data)[i]);
+    case MB_F8E8M0: return mb_f8e8m0_value(((const uint8_t *)data)[i]);
+    case MB_F4E2M1: return mb_f4e2m1_value(((const uint8_t *)data)[i]);
   }
   return 0;
 }
 
 static int is_float(int32_t dtype) {
-  return dtype == MB_F32 || dtype == MB_F64 || dtype == MB_F16 || dtype == MB_BF16;
+  return dtype == MB_F32 || dtype == MB_F64 || dtype == MB_F16 || dtype == MB_BF16 ||
+         (dtype >= MB_F8E4M3FN && dtype <= MB_F8E8M0 && dtype != MB_U4 && dtype != MB_I4);
 }
 
 static int64_t as_int(int32_t dtype, const void *data, uint64_t i) {
@@ -75,6 +86,10 @@ static int64_t as_int(int32_t dtype, const void *data, uint64_t i) {
     case MB_I32: return ((const int32_t *)data)[i];
     case MB_U32: return ((const uint32_t *)data)[i];
     case MB_BOOL: return ((const uint8_t *)data)[i] != 0;
+    case MB_I4: return mb_i4_value(((const uint8_t *)data)[i]);
+    case MB_U4: return mb_u4_value(((const uint8_t *)data)[i]);
+    case MB_I2: return mb_i2_value(((const uint8_t *)data)[i]);
+    case MB_U2: return mb_u2_value(((const uint8_t *)data)[i]);
   }
   return ((const int64_t *)data)[i];
 }
@@ -152,6 +167,16 @@ void mb_fill_random(const struct mb_tensor_info *t, void *data, uint64_t *state)
         break;
       case MB_U8:
       case MB_I8: ((uint8_t *)data)[i] = (uint8_t)(r >> 56); break;
+      case MB_U4:
+      case MB_I4:
+      case MB_F4E2M1: ((uint8_t *)data)[i] = (uint8_t)(r >> 60); break;
+      case MB_U2:
+      case MB_I2: ((uint8_t *)data)[i] = (uint8_t)(r >> 62); break;
+      case MB_F8E8M0: ((uint8_t *)data)[i] = (uint8_t)(123 + (r >> 61)); break;
+      case MB_F8E4M3FN: ((uint8_t *)data)[i] = mb_f8e4m3fn_code(f, 1); break;
+      case MB_F8E4M3FNUZ: ((uint8_t *)data)[i] = mb_f8e4m3fnuz_code(f, 1); break;
+      case MB_F8E5M2: ((uint8_t *)data)[i] = mb_f8e5m2_code(f, 1); break;
+      case MB_F8E5M2FNUZ: ((uint8_t *)data)[i] = mb_f8e5m2fnuz_code(f, 1); break;
       case MB_BOOL: ((uint8_t *)data)[i] = r >> 63; break;
       case MB_U16:
       case MB_I16: ((uint16_t *)data)[i] = r >> 63; break;

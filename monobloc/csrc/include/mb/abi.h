@@ -40,7 +40,7 @@ enum mb_status {
   MB_E_FOREIGN = 256, /* plus the code that a foreign kernel returned; its negative codes stay as they are */
 };
 
-/* The numbers of ONNX's TensorProto.DataType. */
+/* The numbers of ONNX's TensorProto.DataType. From 17 on an element is a byte whose low bits are its code. */
 enum mb_dtype {
   MB_F32 = 1,
   MB_U8 = 2,
@@ -55,6 +55,16 @@ enum mb_dtype {
   MB_U32 = 12,
   MB_U64 = 13,
   MB_BF16 = 16,
+  MB_F8E4M3FN = 17,
+  MB_F8E4M3FNUZ = 18,
+  MB_F8E5M2 = 19,
+  MB_F8E5M2FNUZ = 20,
+  MB_U4 = 21,
+  MB_I4 = 22,
+  MB_F4E2M1 = 23,
+  MB_F8E8M0 = 24,
+  MB_U2 = 25,
+  MB_I2 = 26,
 };
 
 /* An input or output. `bytes` is the room in the arena: for outputs whose size depends on data it
