@@ -55,7 +55,7 @@ class Build:
 
 
 def choices_of(o: Options) -> Choices:
-    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None)
+    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes)
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
@@ -295,6 +295,7 @@ def compile(  # noqa: A001 - the public name
     optimize: str = "speed",
     bind: Mapping[str, Any] | None = None,
     keep_output: Sequence[str] = (),
+    ignore_declared_shapes: bool = False,
     connect: Sequence[str] = (),
     name: str | None = None,
     graph_lto: bool = True,
@@ -312,6 +313,7 @@ def compile(  # noqa: A001 - the public name
         target=resolve_target(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
         shapes={k: tuple(v) for k, v in (shape or {}).items()}, dims=dict(dim or {}),
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
+        ignore_shapes=ignore_declared_shapes,
         connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
         cache=Path(cache) if cache is not None else user_cache(),
     )

@@ -11,24 +11,42 @@ import ml_dtypes
 import numpy as np
 
 from monobloc.errors import ModelError
+from monobloc.ir.graph import Graph, Value
 from monobloc.loader import TensorSpec
 
 Feeds = dict[str, np.ndarray]
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 SMALL = 10  # random integers are below: they are often indices
+SAME_NUMBERS = ("Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose", "Slice", "Expand")
 
 
-def random_feeds(specs: Sequence[TensorSpec], seed: int) -> Feeds:
-    """Normal numbers, small integers; an input's data depend on the seed and its name only."""
-    return {s.name: _random(s, np.random.default_rng([seed, zlib.crc32(s.name.encode())])) for s in specs}
+def random_feeds(specs: Sequence[TensorSpec], seed: int, limits: Mapping[str, int] | None = None) -> Feeds:
+    """Normal numbers, small integers; an input's data depend on the seed, its name and its limit only."""
+    ends = {s.name: min(SMALL, (limits or {}).get(s.name, SMALL)) for s in specs}
+    return {s.name: _random(s, np.random.default_rng([seed, zlib.crc32(s.name.encode())]), ends[s.name]) for s in specs}
 
 
-def _random(s: TensorSpec, rng: np.random.Generator) -> np.ndarray:
+def _random(s: TensorSpec, rng: np.random.Generator, end: int) -> np.ndarray:
     if s.dtype == np.bool_:
         return rng.integers(0, 2, s.shape).astype(np.bool_)
     if s.dtype.kind in "iu":
-        return rng.integers(0, SMALL, s.shape).astype(s.dtype)
+        return rng.integers(0, end, s.shape).astype(s.dtype)
     return rng.standard_normal(s.shape).astype(s.dtype)
+
+
+def index_limits(g: Graph) -> dict[str, int]:
+    """Inputs that index tables, and the size of the smallest: random data beyond it would be the caller's mistake."""
+    limits: dict[Value, int] = {}
+    for node in reversed(g.nodes):
+        if node.op == "Gather" and node.inputs[0] is not None and node.inputs[1] is not None:
+            _limit(limits, node.inputs[1], node.inputs[0].shape[node.attrs.get("axis", 0)])
+        elif node.op in SAME_NUMBERS and node.outputs[0] in limits and node.inputs[0] is not None:
+            _limit(limits, node.inputs[0], limits[node.outputs[0]])
+    return {v.origin or v.name: limits[v] for v in g.inputs if v in limits}
+
+
+def _limit(limits: dict[Value, int], v: Value, size: int) -> None:
+    limits[v] = max(1, min(size, limits.get(v, size)))
 
 
 def read_feeds(words: Sequence[str], specs: Sequence[TensorSpec]) -> Feeds:

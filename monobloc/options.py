@@ -34,6 +34,7 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
+    ignore_shapes: bool = False  # that the model's file declares of inner values and outputs
     start_from: tuple[str, ...] = ()  # tensors that become inputs: what made them is gone
     persist: tuple[tuple[str, str], ...] = ()  # (input that is state, output of its next value)
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)

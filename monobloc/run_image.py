@@ -16,6 +16,7 @@ import numpy as np
 
 from monobloc import driver
 from monobloc.errors import LinkError, ModelError, UnsupportedError
+from monobloc.feeds import index_limits
 from monobloc.ir.types import DType
 from monobloc.loader import TensorSpec, load
 from monobloc.object import ar, elf, fat
@@ -153,6 +154,12 @@ class Built:
     @property
     def path(self) -> Path:
         return self.made.path
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Of random data: what inputs may index"""
+        found = [index_limits(i.graph) for i in self.made.imported.values()]
+        return {name: end for limits in found for name, end in limits.items()}
 
 
 def build_to_run(path: Path, o: Options, progress: Progress) -> Built:

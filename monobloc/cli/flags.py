@@ -56,6 +56,8 @@ FLAGS: dict[str, dict[str, Any]] = {
         "name": _flag(str, "--name", metavar="NAME", group=MODEL, help="prefix of the C names (default: the stem)"),
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL, help="size of a symbolic dimension"),
+        "ignore_declared_shapes": _flag(bool, "--ignore-declared-shapes", group=MODEL,
+                                        help="stale shapes in the file are no error"),
     },
     FIXED: {
         "bind": _many("--bind", metavar="X=3", group=MODEL, help="fix an input: a number, a list, a .npy file"),

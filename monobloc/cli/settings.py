@@ -282,6 +282,7 @@ def options(flags: Flags) -> Options:
         "kernels": (*read_kernels(map(Path, flags.get("kernels", ()))), *flags.get("kernel", ())),
         "used_by": tuple(map(Path, flags.get("used_by", ()))),
         "keep_outputs": tuple(flags.get("keep_output", ())),
+        "ignore_shapes": flags.get("ignore_declared_shapes", False),
         "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),
         "arenas": flags.get("arenas", "shared"),
         "regions": flags.get("regions", ()),

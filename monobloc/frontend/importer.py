@@ -20,7 +20,7 @@ from monobloc.frontend.functions import Functions, domain_of, functions_of
 from monobloc.frontend.importing import Choices, Imported, Model, as_declared, guarded, unknown_name
 from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
-from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction
+from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction, declared_types
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import Shape, TensorType
 
@@ -42,7 +42,8 @@ class _Import:
         self.notes: list[str] = []
         self.graph = Graph((source.path.stem if source.path else self.proto.name) or "model")
         files = ExternalFiles(source.path.parent if source.path else None)
-        self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics)
+        self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics,
+                             choices.ignore_shapes)
         self.frame = Frame(self._opsets())
         self.dims: dict[str, int] = {}
         self.defaults = 0
@@ -52,7 +53,7 @@ class _Import:
         self.walker.constants(self.proto, self.frame, self.source.raws)
         self._inputs()
         wanted = self._wanted()
-        self.frame.declared = {v.name: v.type for v in (*self.proto.value_info, *self.proto.output)}
+        self.frame.declared = declared_types(self.proto, self.choices.ignore_shapes)
         self.walker.body(self.proto.node, self.frame, wanted)
         self._outputs(wanted)
         self.diagnostics.checkpoint()
@@ -182,7 +183,7 @@ class _Import:
 
     def _outputs(self, wanted: Sequence[str]) -> None:
         taken: set[str] = set()
-        types = {v.name: v.type for v in self.proto.output}
+        types = declared_types(self.proto, self.choices.ignore_shapes)
         for name in wanted:
             v = self.frame.find(name)
             if not self.frame.knows(name):

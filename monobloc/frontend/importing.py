@@ -28,13 +28,15 @@ class Choices:
     """What the user decides of a model.
 
     `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names the outputs
-    wanted, which may be any value of the graph.
+    wanted, which may be any value of the graph. With `ignore_shapes` what the file declares of the shapes of inner
+    values and outputs need not be right.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     bind: Mapping[str, Any] = field(default_factory=dict)  # arrays, once it is made
     keep_outputs: Sequence[str] | None = None
+    ignore_shapes: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shapes", {k: tuple(int(d) for d in v) for k, v in self.shapes.items()})

@@ -82,9 +82,10 @@ class Walker:
         functions: Functions,
         files: ExternalFiles,
         diagnostics: Diagnostics,
+        ignore_shapes: bool = False,
     ) -> None:
         self.graph, self.model, self.functions, self.files = graph, model, functions, files
-        self.diagnostics = diagnostics
+        self.diagnostics, self.ignore_shapes = diagnostics, ignore_shapes
         self.builder = Builder(graph)
         self.named: dict[Value, int] = {}  # depth of the frame that named a value
         self.skipped = 0
@@ -260,7 +261,7 @@ class Walker:
             raise ModelError(f"the body takes {len(g.input)} inputs, but is given {len(inputs)}")
         inner = Frame(frame.opsets, parent=body.frame, bound=body.frame.bound, prefix=label + "/")
         inner.depth = self._deeper(frame)
-        inner.declared = {v.name: v.type for v in (*g.value_info, *g.output)}
+        inner.declared = declared_types(g, self.ignore_shapes)
         self.constants(g, inner, {})
         inner.names.update({v.name: x for v, x in zip(g.input, inputs, strict=True)})
         self.body(g.node, inner, [v.name for v in g.output])
@@ -294,6 +295,23 @@ def _no_such_operator(op: str, opset: int) -> MonoblocError:
     return ModelError(f"{op} is no operator of ONNX in opset {opset}")
 
 
+STALE = "the file's declared shapes are stale: infer them again, or `--ignore-declared-shapes`"
+
+
+def declared_types(g: onnx.GraphProto, ignore_shapes: bool) -> dict[str, onnx.TypeProto]:
+    """What a graph says of its inner values and outputs"""
+    out = {v.name: v.type for v in (*g.value_info, *g.output)}
+    if not ignore_shapes:
+        return out
+    return {name: _without_shape(t) for name, t in out.items()}
+
+
+def _without_shape(t: onnx.TypeProto) -> onnx.TypeProto:
+    if t.WhichOneof("value") != "tensor_type":
+        return t
+    return onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor(elem_type=t.tensor_type.elem_type))
+
+
 def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelError | None:
     """An error when a declared type cannot be that of `v`; symbols and unknown sizes can be."""
     if type is None or type.WhichOneof("value") != "tensor_type":
@@ -311,5 +329,5 @@ def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelErro
     shape = f"[{','.join(map(str, dims or []))}]" if t.HasField("shape") else ""
     return ModelError(
         f"output '{name}' is declared {kind}{shape}, but is {v.type}",
-        hints=["the file's declared shapes are stale: infer them again, or remove them"],
+        hints=[STALE if dtype is v.dtype else "the file's declared types are stale: infer them again, or remove them"],
     )

@@ -52,6 +52,24 @@ def ops(g: Graph) -> list[str]:
     return [n.op for n in g.nodes]
 
 
+# -- declared shapes -------------------------------------------------------------------------------
+STALE = "g (float[2,3] x) => (float[1,n] y) <float[6] h> { h = Relu(x)  y = Abs(h) }"
+
+
+def test_stale_shapes_are_ignored_when_the_user_says_so() -> None:
+    m = text(STALE)
+    with pytest.raises(ErrorList, match="--ignore-declared-shapes"):
+        load_onnx(m)
+    g = check(m, floats(2, 3), ignore_shapes=True)
+    assert g.outputs[0][1].shape == (2, 3)
+
+
+def test_stale_types_are_an_error_even_then() -> None:
+    m = text("g (float[2,3] x) => (double[1,n] y) { y = Relu(x) }")
+    with pytest.raises(ModelError, match="is declared f64, but is f32"):
+        load_onnx(m, Choices(ignore_shapes=True))
+
+
 # -- structure -------------------------------------------------------------------------------------
 def test_initializers_that_are_also_inputs_are_constants() -> None:
     m = text("g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }", ir=3, opset=7)

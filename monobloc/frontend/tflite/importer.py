@@ -48,7 +48,8 @@ class _Import:
     def run(self) -> Imported:
         self._check_dims()
         self._check_operators()
-        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, bool(self.choices.shapes))
+        reshaped = bool(self.choices.shapes) or self.choices.ignore_shapes
+        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, reshaped)
         self._inputs(body)
         self.diagnostics.checkpoint()
         body.run()
