@@ -8,12 +8,15 @@ flags and imports nothing heavy, so `--help` is quick; what a verb does is in th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from monobloc.cli import console
+
+GARBAGE = 100_000  # objects between two looks for cycles: a command makes many that live to its end, and few cycles
 
 
 class Usage(Exception):
@@ -22,6 +25,8 @@ class Usage(Exception):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the console script."""
+    gc.set_threshold(GARBAGE)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts them all, and a build multiplies nothing large
     sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
 
 

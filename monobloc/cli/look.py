@@ -14,7 +14,7 @@ from monobloc.cli import Usage, console, tables
 from monobloc.cli.flags import Flags
 from monobloc.cli.settings import options, work_on
 from monobloc.errors import LinkError, ModelError, MonoblocError
-from monobloc.frontend import Facts, describe
+from monobloc.frontend.describe import Facts, describe
 from monobloc.ir.text import print_graph
 from monobloc.link.objects import Module, copy_graph
 from monobloc.object import ar, elf, fat

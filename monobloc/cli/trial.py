@@ -15,7 +15,8 @@ from monobloc.cli.look import facts_of_model
 from monobloc.cli.settings import work_on
 from monobloc.errors import MonoblocError
 from monobloc.feeds import random_feeds
-from monobloc.frontend import MODEL_SUFFIXES, Facts
+from monobloc.frontend import MODEL_SUFFIXES
+from monobloc.frontend.describe import Facts
 from monobloc.object import toolchain
 from monobloc.options import Options
 from monobloc.report import facts, write

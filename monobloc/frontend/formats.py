@@ -1,15 +1,23 @@
-"""Which front end reads a model: TFLite files bear a mark, or are named so; anything else is taken for ONNX."""
+"""Which front end reads a model: TFLite files bear a mark, or are named so; anything else is taken for ONNX.
+
+Each is imported when it is the one.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from monobloc.frontend.importer import load_onnx
 from monobloc.frontend.importing import Choices, Imported, Model
-from monobloc.frontend.tflite import is_tflite, load_tflite
 
 MODEL_SUFFIXES = (".onnx", ".tflite")
+
+
+TFLITE_MARK = b"TFL3"
+
+
+def is_tflite(head: bytes | memoryview) -> bool:
+    return bytes(head[4:8]) == TFLITE_MARK
 
 
 def tells_tflite(model: Model) -> bool:
@@ -27,4 +35,10 @@ def tells_tflite(model: Model) -> bool:
 
 def load_model(model: Model, choices: Choices | None = None) -> Imported:
     """The graph of a model of any format"""
-    return (load_tflite if tells_tflite(model) else load_onnx)(model, choices)
+    if tells_tflite(model):
+        from monobloc.frontend.tflite import load_tflite
+
+        return load_tflite(model, choices)
+    from monobloc.frontend.importer import load_onnx
+
+    return load_onnx(model, choices)

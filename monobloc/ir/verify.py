@@ -11,12 +11,12 @@ from monobloc.ir.graph import Graph, Node, Value
 def verify(g: Graph, infer: bool = True) -> None:
     """InternalError names the first node that breaks a rule."""
     defined: set[Value] = set(g.inputs)
-    users: dict[Value, Counter[Node]] = {}
+    users: dict[Value, list[Node]] = {}
     for node in g.nodes:
         for v in node.used:
             if v.const is None and v not in defined:
                 raise InternalError(f"{node} uses %{v.name} before it is defined")
-            users.setdefault(v, Counter())[node] += 1
+            users.setdefault(v, []).append(node)
         for v in node.outputs:
             if v in defined or v.const is not None:
                 raise InternalError(f"{node} defines %{v.name} again")
@@ -29,7 +29,8 @@ def verify(g: Graph, infer: bool = True) -> None:
         if v.const is None and v not in defined:
             raise InternalError(f"output %{v.name} is not defined")
     for v in defined:
-        if Counter(v.users) != users.get(v, Counter()):
+        used = users.get(v, [])
+        if v.users != used and Counter(v.users) != Counter(used):  # mostly they are in the nodes' order
             raise InternalError(f"the users of %{v.name} are not what the nodes say")
 
 

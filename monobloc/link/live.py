@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from monobloc.cache import Cache
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph
 from monobloc.link import header
@@ -54,7 +55,7 @@ def needed(modules: Sequence[Module], r: Request) -> tuple[list[Module], Livenes
             names = used_by(r.o.used_by, Path(tmp), r.o)
         if r.hosted:
             r.progress("finding live outputs")
-            names = (names or {}) | probe(modules, r.user, Path(tmp), r.o, r.libc, r.libs, r.libdirs)
+            names = (names or {}) | probe(modules, r.user, Path(tmp), r.o, r.libc, r.libs, r.libdirs, r.cache)
     if names is None:
         return list(modules), Liveness()
     kept, told = keep_live(modules, names)
@@ -67,7 +68,7 @@ def needed(modules: Sequence[Module], r: Request) -> tuple[list[Module], Livenes
 # -- the trial link -----------------------------------------------------------------------------------
 def probe(
     modules: Sequence[Module], user: Sequence[Path | str], folder: Path, o: Options, libc: Libc,
-    libs: Sequence[str] = (), libdirs: Sequence[Path] = (),
+    libs: Sequence[str] = (), libdirs: Sequence[Path] = (), cache: Cache | None = None,
 ) -> dict[str, Chain]:
     """Interface symbols that living code of the application names, and by which references."""
     for path in user:
@@ -78,7 +79,7 @@ def probe(
     text = "\n".join(f"char {s}(void) {{ return 0; }}" for s in names)
     job = CompileJob(text.encode(), stubs, o.target.baseline(), extra=("-fvisibility=default", "-fno-builtin"),
                      name="stubs.c")
-    toolchain.compile_all([job], 1)
+    toolchain.compile_all([job], 1, cache)
     made = folder / "probe"
     why = ("--why-live=*_out_*", "--why-live=*_in_*")
     ran = toolchain.link(LinkJob("exe", (stubs, *user), made, o.target, lto=o.lto, libc=libc, opt=o.opt, icf="none",

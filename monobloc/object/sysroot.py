@@ -51,10 +51,16 @@ def system_libc(target: Target) -> Libc | None:
     """Where the system's compiler for that target finds its files; None without such a compiler."""
     for name in ("cc", f"{target.gnu_prefix}-gcc"):
         cc = shutil.which(name)
-        if cc and _ask(cc, "-dumpmachine").strip().split("-")[0] == target.arch:
+        if cc and _machine(_ask(cc, "-E", "-v", "-x", "c", "/dev/null")) == target.arch:
             if found := _from_compiler(cc, target):
                 return found
     return None
+
+
+def _machine(text: str) -> str:
+    """The processor a compiler is for, as it says under -v."""
+    found = re.search(r"^Target: ([^-\s]+)", text, re.M)
+    return found[1] if found else ""
 
 
 @functools.cache
@@ -67,18 +73,18 @@ def _ask(cc: str, *arguments: str) -> str:
 
 
 def _from_compiler(cc: str, target: Target) -> Libc | None:
-    names = (*_START, *_END, "libstdc++.so")
-    paths = {n: Path(_ask(cc, f"-print-file-name={n}").strip()) for n in names}
-    if not all(paths[n].is_absolute() and paths[n].is_file() for n in (*_START, *_END)):
+    libdirs = _library_folders(_ask(cc, "-print-search-dirs"))
+    paths = {n: next((d / n for d in libdirs if (d / n).is_file()), None) for n in (*_START, *_END, "libstdc++.so")}
+    start, end = ([p.resolve() for n in names if (p := paths[n])] for names in (_START, _END))
+    if len(start) != len(_START) or len(end) != len(_END):
         return None  # a compiler without libc's development files
     c, cpp = (search_paths(_ask(cc, "-E", "-v", "-x", x, "/dev/null")) for x in ("c", "c++"))
-    cxx = ("-lstdc++",) if paths["libstdc++.so"].is_absolute() else ()
     return Libc(
-        start=tuple(paths[n].resolve() for n in _START),
-        end=(*_IF_USED, *cxx, *_LIBS, *(str(paths[n].resolve()) for n in _END)),
+        start=tuple(start),
+        end=(*_IF_USED, *(("-lstdc++",) if paths["libstdc++.so"] else ()), *_LIBS, *map(str, end)),
         includes=tuple(c),
         cxx_includes=tuple(p for p in cpp if p not in c),
-        libdirs=_library_folders(_ask(cc, "-print-search-dirs")),
+        libdirs=libdirs,
         dynamic_linker=target.dynamic_linker,
     )
 

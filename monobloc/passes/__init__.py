@@ -101,14 +101,16 @@ def run_passes(
     dump: Dump | None = None,
     check: bool = True,
 ) -> None:
-    """Run passes in order; after each one verify, time, and dump when it changed something."""
+    """Run passes in order; after each one that changed something verify and dump. All are timed."""
+    if check:
+        verify(g)  # what comes from front ends and other passes
     if dump:
         dump("00.import", g)
     for k, p in enumerate(pipeline() if passes is None else passes, 1):
         start = time.perf_counter()
         try:
             changed = p.run(g, ctx)
-            if check:
+            if check and changed:
                 verify(g)
         except MonoblocError:
             raise

@@ -606,7 +606,8 @@ def all_problems_at_once(tmp: Path) -> Any:
 def message(name: str, tmp: Path) -> str:
     """What the import of a case says; empty when nothing is wrong with it"""
     from monobloc.errors import MonoblocError
-    from monobloc.frontend import Choices, load_onnx
+    from monobloc.frontend.importer import load_onnx
+    from monobloc.frontend.importing import Choices
 
     made = CASES[name](tmp)
     model, arguments = made if isinstance(made, tuple) else (made, {})

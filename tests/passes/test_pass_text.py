@@ -30,8 +30,10 @@ def after(text: str) -> str:
     verify(g)
     ctx = PassContext(resolve("x86_64-linux", "x86-64-v3"))
     for name in names:
-        known[name].run(g, ctx)
+        before = print_graph(g)
+        changed = known[name].run(g, ctx)
         verify(g)
+        assert changed or print_graph(g) == before, f"{name} changed the graph and says that it did not"
     return print_graph(g)
 
 

@@ -116,6 +116,17 @@ def test_passes_are_deterministic(seed: int) -> None:
     assert texts[0] == texts[1]
 
 
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(SEEDS)
+def test_passes_say_whether_they_changed_something(seed: int) -> None:
+    """Only then is the graph verified and dumped."""
+    g, ctx = chain(seed).g, PassContext(resolve())
+    for p in pipeline():
+        before = print_graph(g)
+        if not p.run(g, ctx):
+            assert print_graph(g) == before, f"{p.name} says that it changed nothing"
+
+
 # -- compiled ----------------------------------------------------------------------------------------
 def compiled_differs(makers: list[tuple[str, Maker]], folder: Path, o: Options) -> list[str]:
     """All graphs in one library; what each gives, run twice, beside what it means."""

@@ -14,7 +14,8 @@ from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
 
 import monobloc
 from monobloc.errors import ErrorList, InternalError, ModelError, MonoblocError, UnsupportedError
-from monobloc.frontend import describe, load_model
+from monobloc.frontend import load_model
+from monobloc.frontend.describe import describe
 from monobloc.frontend.tflite.importer import READERS
 from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
 from monobloc.ops.tfl import np_scale, np_scale_once

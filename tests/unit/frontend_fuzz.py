@@ -127,7 +127,7 @@ def _mutate_field(target: Any, f: Any, names: list[str], rng: random.Random) -> 
 def trial(data: bytes) -> tuple[str, str]:
     """Outcome of one import: ok, error, soft or FAIL, and what it said"""
     from monobloc.errors import ErrorList, InternalError, MonoblocError
-    from monobloc.frontend import load_onnx
+    from monobloc.frontend.importer import load_onnx
 
     def too_long(*_: Any) -> None:
         raise Hang

@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from monobloc.errors import ErrorList, InternalError, ModelError, UnsupportedError
-from monobloc.frontend import Choices, describe, load_onnx, walk
+from monobloc.frontend import Choices, walk
+from monobloc.frontend.describe import describe
+from monobloc.frontend.importer import load_onnx
 from monobloc.ir.graph import Graph
 from monobloc.ir.interp import interpret
 from monobloc.ops import onnx_names

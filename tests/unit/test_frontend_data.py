@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from monobloc.errors import ModelError, MonoblocError
-from monobloc.frontend import load_onnx
 from monobloc.frontend.external import ExternalFiles, allowed
+from monobloc.frontend.importer import load_onnx
 from monobloc.frontend.source import CUT_BYTES, read_source
 from monobloc.frontend.tensors import ELEM_TYPES, tensor
 from monobloc.ir.types import DType

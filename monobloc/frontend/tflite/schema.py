@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from monobloc.errors import ModelError
+from monobloc.frontend.formats import is_tflite
 from monobloc.frontend.tflite.flatbuffer import Data, Table
 from monobloc.ir.types import DType
 
@@ -125,10 +126,6 @@ class Model:
     @property
     def main(self) -> SubGraph:
         return self.subgraphs[0]
-
-
-def is_tflite(head: bytes | memoryview) -> bool:
-    return bytes(head[4:8]) == b"TFL3"
 
 
 def read_model(model: str | os.PathLike[str] | bytes | memoryview) -> Model:
