@@ -18,9 +18,11 @@ import pytest
 from onnx import compose, helper
 from test_o2_onnx import Array, one_node, ours
 
+from monobloc.errors import MonoblocError
 from monobloc.frontend.importer import load_onnx
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
@@ -192,6 +194,56 @@ def test_quantized_lstm(direction: str, dtype: Any) -> None:
         agree("DynamicQuantizeLSTM", [x, w, r, None, None, None, None, None, *per], 3, const, **attrs, **close)
 
 
+# -- weights of few bits --------------------------------------------------------------------------------
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_products_of_few_bits(bits: int, block: int) -> None:
+    k, columns = 2 * block + 16, 5  # the last block is not full
+    blocks = 3
+    w = some(np.uint8, columns, blocks, block * bits // 8)
+    scale, zeros = RNG.uniform(0.01, 0.1, (columns, blocks)).astype(F), some(np.uint8, columns, -(-blocks * bits // 8))
+    attrs = {"K": k, "N": columns, "bits": bits, "block_size": block}
+    const = range(1, 6)
+    for m in (1, 6):
+        agree("MatMulNBits", [f32(m, k), w, scale], const=const, atol=1e-4, **attrs)
+        agree("MatMulNBits", [f32(2, m, k), w, scale, zeros, None, f32(columns)], const=const, atol=1e-4, **attrs)
+    if bits == 4:  # of one scale a row, as older exporters shape them; zero points that are no integers
+        flat = [w, scale.reshape(-1), RNG.uniform(0, 15, columns * blocks).astype(F)]
+        agree("MatMulNBits", [f32(3, k), *flat], const=const, atol=1e-4, **attrs)
+
+
+def test_groups_of_rows_in_any_order() -> None:
+    k, block, columns = 64, 32, 4
+    w, scale = some(np.uint8, columns, 2, 16), RNG.uniform(0.01, 0.1, (columns, 2)).astype(F)
+    groups = RNG.permutation(np.repeat([0, 1], 32)).astype(np.int32)
+    attrs = {"K": k, "N": columns, "bits": 4, "block_size": block}
+    agree("MatMulNBits", [f32(3, k), w, scale, None, groups], const=range(1, 5), atol=1e-4, **attrs)
+    model, _ = node("MatMulNBits", [f32(3, k), w, scale, None, groups * 0], const=range(1, 5), **attrs)
+    with pytest.raises(MonoblocError, match="g_idx"):
+        load_onnx(model)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_lookups_of_few_bits(bits: int) -> None:
+    rows, k, block = 7, 96, 32
+    data, scale = some(np.uint8, rows, k * bits // 8), RNG.uniform(0.01, 0.1, (rows, 3)).astype(F)
+    ids = np.int64([[3, 0, 6], [1, 1, 2]])
+    attrs = {"bits": bits, "block_size": block, "quantize_axis": 1}
+    agree("GatherBlockQuantized", [data, ids, scale], const=[0, 2], **attrs)
+    agree("GatherBlockQuantized", [data, ids, scale, some(np.uint8, rows, -(-3 * bits // 8))], const=[0, 2, 3], **attrs)
+
+
+def test_weights_of_few_bits_stay_packed(tmp_path: Path, cache: Path) -> None:
+    k, columns = 256, 1000
+    w, scale = some(np.uint8, columns, k // 32, 16), RNG.uniform(0.01, 0.1, (columns, k // 32)).astype(np.float16)
+    half = f32(1, k).astype(np.float16)
+    model, feeds = node("MatMulNBits", [half, w, scale], const=[1, 2], K=k, N=columns, block_size=32)
+    out = tmp_path / "packed.so"
+    link_modules([Module(load_onnx(model).graph, "p", "p")], Request(out, "shared", Options(cache=cache)))
+    assert out.stat().st_size < w.nbytes + scale.nbytes + (24 << 10)
+    near("MatMulNBits", CompiledModel(out).run(feeds)["y0"], ours(model, feeds)[0], 1e-2, 1e-2, 0)
+
+
 def test_compiled(tmp_path: Path, cache: Path) -> None:
     """All nodes that the tests above compared, as one model through the whole compiler"""
     if not MADE:
@@ -206,7 +258,7 @@ def test_compiled(tmp_path: Path, cache: Path) -> None:
             getattr(joined.graph, field).extend(getattr(p.graph, field))
     out = tmp_path / "m.so"
     g = load_onnx(joined).graph
-    link_modules([Module(g, "m", "m")], out, "shared", Options(lto="none", cache=cache), None)
+    link_modules([Module(g, "m", "m")], Request(out, "shared", Options(lto="none", cache=cache)))
     got = CompiledModel(out).run(feeds)
     for k, (model, _, wants, tolerance) in enumerate(MADE):
         for o, want in zip(model.graph.output, wants, strict=True):

@@ -1,0 +1,245 @@
+"""Weights of 2, 4 or 8 bits in blocks of one scale and zero point each: MatMulNBits, GatherBlockQuantized.
+
+`BlockProduct` multiplies with them as the model stores them; mb/nbits.h widens them in registers. Its inputs:
+
+    x       [M, blocks, planes, blob]  float; plane p holds what the p-th bits of a block's bytes multiply
+    b       [N, blocks, blob]          bytes of 8 / bits weights each, the first in the lowest bits
+    scale   [N, blocks]                float or half
+    zero    [N, bytes] packed like b, [N, blocks] of the scale's type, or absent (half of the range)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.errors import ModelError
+from monobloc.ir.expr import Expr, Fn, Num, call, select
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.build import read_as
+from monobloc.ops.reduce import normalized_axes
+
+Array = np.ndarray
+Attrs = dict[str, Any]
+F32, U8 = DType.F32, DType.U8
+SCALES = {F32: "MB_T_F32", DType.F16: "MB_T_F16", DType.BF16: "MB_T_BF16"}
+
+
+def planes_of(bytes_: Array, bits: int) -> Array:
+    """[.., planes, n]: the p-th bits of each byte"""
+    shifts = np.arange(8 // bits, dtype=np.uint8)[:, None] * bits
+    return (bytes_[..., None, :] >> shifts.astype(np.uint8)) & np.uint8((1 << bits) - 1)
+
+
+def unpacked(bytes_: Array, bits: int) -> Array:
+    """[.., n * planes]: the elements of bytes in order, the first in the lowest bits"""
+    out = np.swapaxes(planes_of(bytes_, bits), -1, -2)
+    return out.reshape(*bytes_.shape[:-1], bytes_.shape[-1] * (8 // bits))
+
+
+def packed(elements: Array, bits: int) -> Array:
+    """The inverse of `unpacked`; the last byte of a row is filled with zeros."""
+    per = 8 // bits
+    fill = -elements.shape[-1] % per
+    e = np.pad(elements.astype(np.uint8), [(0, 0)] * (elements.ndim - 1) + [(0, fill)])
+    e = e.reshape(*e.shape[:-1], e.shape[-1] // per, per)
+    return np.bitwise_or.reduce(e << (np.arange(per, dtype=np.uint8) * np.uint8(bits)), axis=-1).astype(np.uint8)
+
+
+class BlockProduct(OpDef):
+    """x times blocks of packed weights, summed in float"""
+
+    name = "BlockProduct"
+    internal = True
+    splits = True
+    tol = Tol(1e-4, 1e-4)
+
+    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
+        x, b, scale, zero = [*ins, None][:4]
+        assert x is not None and b is not None and scale is not None
+        planes = 8 // attrs["bits"]
+        want = (x.shape[0], *b.shape[1:2], planes, *b.shape[2:])
+        if x.dtype is not F32 or b.dtype is not U8 or b.type.rank != 3 or x.shape != want:
+            raise ModelError(f"{self.name} of {x.type} and {b.type} does not fit together")
+        if scale.shape != b.shape[:2] or scale.dtype not in SCALES:
+            raise ModelError(f"{self.name} scales are {scale.type} for weights {b.type}")
+        bytes_ = (b.shape[0], -(-b.shape[1] * attrs["bits"] // 8))
+        if zero is not None and (zero.shape != bytes_ if zero.dtype is U8 else zero.type != scale.type):
+            raise ModelError(f"{self.name} zero points are {zero.type} for weights {b.type}")
+        return [TensorType(F32, (x.shape[0], b.shape[0]))]
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
+        x, b, scale, zero = [*xs, None][:4]
+        assert x is not None and b is not None and scale is not None
+        bits, (n, blocks, _) = attrs["bits"], b.shape
+        center: Array = np.array(1 << (bits - 1))
+        if zero is not None:
+            center = unpacked(zero, bits)[:, :blocks] if zero.dtype == np.uint8 else zero
+        center = np.broadcast_to(center.astype(np.float64), (n, blocks))
+        w = (planes_of(b, bits) - center[:, :, None, None]) * scale.astype(np.float64)[:, :, None, None]
+        return (x.reshape(len(x), -1).astype(np.float64) @ w.reshape(n, -1).T).astype(np.float32)
+
+    def routine(self, n: Node, c: Any) -> str:
+        x, b, scale, zero = [*n.inputs, None][:4]
+        assert x is not None and b is not None and scale is not None
+        kind = "MB_ZERO_NONE" if zero is None else "MB_ZERO_PACKED" if zero.dtype is U8 else "MB_ZERO_FLOAT"
+        rows, (columns, blocks, blob) = x.shape[0], b.shape
+        return f"""
+  const mb_nbits d = {{
+    .m = {rows}, .n = {columns}, .blocks = {blocks}, .blob = {blob}, .bits = {n.attrs["bits"]},
+    .scale_type = {SCALES[scale.dtype]}, .zero_kind = {kind},
+  }};
+  mb_nbits_run(d, {c.ptr(x)}, {c.ptr(b)}, {c.ptr(scale)}, {"0" if zero is None else c.ptr(zero)},
+               {c.ptr(n.outputs[0])}, tid, nt);
+"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        def make(m: int, n: int, blocks: int, block: int, bits: int, what: str) -> Case:
+            blob = block * bits // 8
+            x = rng.standard_normal((m, blocks, 8 // bits, blob)).astype(np.float32)
+            b = rng.integers(0, 256, (n, blocks, blob)).astype(np.uint8)
+            scale = rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float16 if "half" in what else np.float32)
+            zero: Any = None
+            if "packed" in what:
+                zero = packed(rng.integers(0, 1 << bits, (n, blocks)), bits)
+            elif "float" in what:
+                zero = rng.uniform(0, 9, (n, blocks)).astype(scale.dtype)
+            return Case((x, b, scale, zero), {"bits": bits}, f"{bits}bits_{what}")
+
+        yield make(1, 9, 3, 32, 4, "plain")
+        yield make(6, 5, 3, 32, 4, "packed")
+        yield make(2, 4, 2, 16, 4, "small_half_packed")
+        yield make(5, 3, 2, 64, 2, "packed")
+        yield make(4, 3, 5, 32, 8, "half_float")
+        yield make(3, 2, 1, 128, 4, "float")
+
+
+class UnpackBits(OpDef):
+    """Elements of `bits` bits that lie packed along the last axis, one a byte"""
+
+    name = "UnpackBits"
+    internal = True
+
+    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
+        x = ins[0]
+        if x is None or x.dtype is not U8 or x.type.rank < 1:
+            raise ModelError(f"{self.name} needs bytes, got {x and x.type}")
+        return [TensorType(U8, (*x.shape[:-1], x.shape[-1] * (8 // attrs["bits"])))]
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
+        assert xs[0] is not None
+        return unpacked(xs[0], attrs["bits"])
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, bits = xs[0], n.attrs["bits"]
+        assert x is not None
+        per = 8 // bits
+
+        def at(*i: Expr) -> Expr:
+            byte, which = x(*i[:-1], i[-1] // per), i[-1] % per
+            out: Expr = byte
+            for p in range(1, per):
+                out = select(which.lt(p), out, call("shr", byte, Num(bits * p, U8)))
+            return call("band", out, Num((1 << bits) - 1, U8))
+
+        return at
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        for bits in (2, 4):
+            yield Case((rng.integers(0, 256, (3, 9)).astype(np.uint8),), {"bits": bits}, f"{bits}")
+
+
+# -- reading ------------------------------------------------------------------------------------------
+class MatMulNBits(OpDef):
+    """A times packed weights: read as BlockProduct"""
+
+    name = "MatMulNBits"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, w, scale, zero, groups, bias = [*n.inputs, *[None] * 6][:6]
+        bits, block = int(n.attrs.get("bits", 4)), int(n.attrs["block_size"])
+        size, columns = int(n.attrs["K"]), int(n.attrs["N"])
+        if bits not in (2, 4, 8) or block < 16 or block & (block - 1):
+            n.unsupported(f"weights of {bits} bits in blocks of {block}: 2, 4 or 8 bits in blocks of 16, 32, 64, ...")
+        if n.attrs.get("weight_prepacked", 0):
+            n.unsupported("weights that are packed for one machine", hint="export the model without prepacking")
+        if x.type.rank < 1 or x.shape[-1] != size or size < 1:
+            n.fail(f"A is {x.type}, K is {size}")
+        blocks, blob = -(-size // block), block * bits // 8
+        w, scale = self._shaped(b, n, w, (columns, blocks, blob)), self._shaped(b, n, scale, (columns, blocks))
+        if zero is not None:
+            zero = zero if zero.dtype in (U8, scale.dtype) else b.one("Cast", zero, to=scale.dtype)
+            per_row = blocks if zero.dtype is not U8 else -(-blocks * bits // 8)
+            zero = self._shaped(b, n, zero, (columns, per_row))
+        if groups is not None:
+            x, w = self._sorted(b, n, x, w, block, bits)
+        y = b.one("BlockProduct", self._planes(b, x, blocks, block, bits), w, scale, zero, bits=bits)
+        y = b.one("Reshape", y if x.dtype is F32 else b.one("Cast", y, to=x.dtype), shape=[*x.shape[:-1], columns])
+        return [y if bias is None else b.one("Add", y, bias)]
+
+    def _shaped(self, b: Any, n: Any, v: Value, shape: tuple[int, ...]) -> Value:
+        if v.shape == shape:
+            return v
+        if v.type.size != int(np.prod(shape)):
+            n.fail(f"an input has shape {list(v.shape)}, its attributes say {list(shape)}")
+        return b.one("Reshape", v, shape=list(shape))
+
+    def _planes(self, b: Any, x: Value, blocks: int, block: int, bits: int) -> Value:
+        """[M, blocks, planes, blob] in float"""
+        per, size = 8 // bits, x.shape[-1]
+        x = x if x.dtype is F32 else b.one("Cast", x, to=F32)
+        x = b.one("Reshape", x, shape=[x.type.size // size, size])
+        if size < blocks * block:
+            zeros = b.const(np.zeros((1, blocks * block - size), np.float32))
+            x = b.one("Concat", x, b.one("Expand", zeros, shape=[x.shape[0], zeros.shape[1]]), axis=1)
+        x = b.one("Reshape", x, shape=[x.shape[0], blocks, block // per, per])
+        return b.one("Transpose", x, perm=[0, 1, 3, 2])
+
+    def _sorted(self, b: Any, n: Any, x: Value, w: Value, block: int, bits: int) -> tuple[Value, Value]:
+        """Rows in the order of their groups (`g_idx` says which scale a row has), as x's elements then are."""
+        size, columns = x.shape[-1], w.shape[0]
+        groups = n.const(4)[:size]
+        order = np.argsort(groups, kind="stable")
+        if (groups[order] != np.arange(size) // block).any():
+            n.unsupported("groups of rows (g_idx) that are not of block_size rows each")
+        if (order == np.arange(size)).all():
+            return x, w
+        rows = unpacked(n.const(1).reshape(columns, -1), bits)
+        rows[:, :size] = rows[:, order]
+        x = read_as(b, n, "Gather", [x, b.ints(order.tolist())], axis=-1)
+        return x, b.const(packed(rows, bits).reshape(w.shape))
+
+
+class GatherBlockQuantized(OpDef):
+    """Rows of packed weights, dequantized: gathered as they are stored"""
+
+    name = "GatherBlockQuantized"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        data, indices, scale, zero = [*n.inputs, None][:4]
+        bits, block = int(n.attrs.get("bits", 4)), int(n.attrs.get("block_size", 128))
+        if data.dtype is not U8 or bits not in (2, 4, 8):
+            n.unsupported(f"{n.op} of {data.dtype.value} and {bits} bits, not bytes of 2, 4 or 8 bits,")
+        gather, along = normalized_axes(
+            [int(n.attrs.get("gather_axis", 0)), int(n.attrs.get("quantize_axis", 1))], data.type.rank
+        )
+        last = data.type.rank - 1
+        if gather == last or along != last:
+            n.unsupported(f"gather_axis {gather} with quantize_axis {along} of {data.type}: blocks of the last axis")
+        q, s, z = (v and read_as(b, n, "Gather", [v, indices], axis=gather) for v in (data, scale, zero))
+        assert q is not None and s is not None
+        z = b.const(np.full(s.shape, 1 << (bits - 1), np.uint8)) if z is None else self._elements(b, z, bits)
+        if z.shape != s.shape:  # the last byte of a row is not full
+            z = read_as(b, n, "Slice", [z, b.ints([0]), b.ints([s.shape[-1]]), b.ints([-1])])
+        q = self._elements(b, q, bits)
+        attrs = {"axis": q.type.rank - 1, "block_size": block, "to": scale.dtype}
+        return b.emit("DequantizeLinear", [q, s, z], attrs)
+
+    def _elements(self, b: Any, v: Value, bits: int) -> Value:
+        return v if bits == 8 else b.one("UnpackBits", v, bits=bits)
