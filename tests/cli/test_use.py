@@ -174,6 +174,15 @@ def test_a_peer_that_refuses_is_told(mb: Command, model: Path, monkeypatch: pyte
     assert told.code == 0 and "warning: onnxruntime refuses" in told.err and "monobloc" in told.out
 
 
+def test_stale_output_shapes_are_timed_beside_onnxruntime_too(mb: Command, tmp_path: Path) -> None:
+    m = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2,3] x) => (float[n] y) { y = Abs(x) }""")
+    onnx.save(m, str(tmp_path / "stale.onnx"))
+    assert "--ignore-declared-shapes" in mb("bench", "stale.onnx").err
+    told = mb("bench", "stale.onnx", "--ignore-declared-shapes", "--seconds", 0.02)
+    assert told.code == 0 and "onnxruntime" in told.out, told.err
+
+
 # -- look ---------------------------------------------------------------------------------------------
 def test_check(mb: Command, model: Path) -> None:
     told = mb("check", model)
