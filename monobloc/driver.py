@@ -35,7 +35,7 @@ from monobloc.loader import CompiledModel
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.ops import registry
-from monobloc.options import EMIT_OF_SUFFIX, Emit, Options
+from monobloc.options import EMIT_OF_SUFFIX, Emit, Options, shapes_of_items
 from monobloc.targets import resolve as resolve_target
 
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
@@ -311,7 +311,7 @@ def compile(  # noqa: A001 - the public name
     """
     o = Options(
         target=resolve_target(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
-        shapes={k: tuple(v) for k, v in (shape or {}).items()}, dims=dict(dim or {}),
+        shapes=_shapes(shape or {}), dims=dict(dim or {}),
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
         ignore_shapes=ignore_declared_shapes,
         connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
@@ -333,6 +333,17 @@ def compile(  # noqa: A001 - the public name
         raise ModelError(f"these models are not one: {', '.join(m.title for m in image.modules)}",
                          hints=["connect them, as in `connect=[\"head=body\"]`, or compile each on its own"])
     return CompiledModel(out, keep=folder)
+
+
+def _shapes(given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """A shape; of a sequence a list of them; None for an optional without a value."""
+    out: dict[str, tuple[int, ...]] = {}
+    for name, shape in given.items():
+        if shape is None or (len(shape) and not isinstance(shape[0], (int, np.integer))):
+            out |= shapes_of_items(name, shape)
+        else:
+            out[name] = tuple(shape)
+    return out
 
 
 def _share(o: Options, title: str) -> Options:

@@ -8,6 +8,7 @@ himself; outputs are copies unless `copy=False`, which gives views that the next
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import tempfile
 import weakref
@@ -126,7 +127,7 @@ class CompiledModel:
 
     def run(self, feeds: Mapping[str, Any] | None = None, *, copy: bool = True) -> dict[str, np.ndarray]:
         """One inference. Missing inputs keep what their buffer holds; unknown names are errors."""
-        for name, value in (feeds or {}).items():
+        for name, value in spread(feeds or {}, [s.name for s in self.inputs]).items():
             self._write(self.input_buffer(name), name, value)
         status = self._info.run_at(self._ram.ctypes.data)
         if status:
@@ -218,6 +219,39 @@ class InferenceSession:
     def get_outputs(self) -> list[TensorSpec]:
         return self.model.outputs
 
-    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """Names of sequences give lists."""
         out = self.model.run(feeds)
-        return [out[n] for n in names] if names else list(out.values())
+        return [out[n] if n in out else gathered(n, out) for n in names] if names else list(out.values())
+
+
+# -- sequences: one input or output per item, `x[0]`, `x[1]`, ... --
+def spread(feeds: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """Lists given for sequences, by the names of their items"""
+    out: dict[str, Any] = {}
+    for name, value in feeds.items():
+        if name in known or not isinstance(value, (list, tuple)) or f"{name}[0]" not in known:
+            out[name] = value
+            continue
+        count = sum(re.fullmatch(re.escape(name) + r"\[\d+\]", k) is not None for k in known)
+        if len(value) != count:
+            raise ModelError(f"input `{name}` is given {len(value)} items, but was compiled for {count}")
+        out |= {f"{name}[{k}]": x for k, x in enumerate(value)}
+    return out
+
+
+def flattened(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Lists by the names of their items; optionals without a value are left out."""
+    out: dict[str, np.ndarray] = {}
+    for name, v in values.items():
+        if v is not None:
+            out |= {f"{name}[{k}]": x for k, x in enumerate(v)} if isinstance(v, list) else {name: v}
+    return out
+
+
+def gathered(name: str, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The items of a sequence that has some"""
+    count = sum(re.fullmatch(re.escape(name) + r"\[\d+\]", k) is not None for k in values)
+    if not count:
+        raise ModelError(f"there is no output `{name}`", notes=[f"there are: {', '.join(values)}"])
+    return [values[f"{name}[{k}]"] for k in range(count)]

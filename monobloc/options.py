@@ -75,14 +75,26 @@ def parse_size(text: str) -> int:
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`x=1x3x224x224`; `x=` is a scalar."""
-    out = {}
+    """`x=1x3x224x224`; `x=` is a scalar; `x=[3x4,5x4]` a sequence, `x=none` an optional without a value."""
+    out: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, eq, dims = text.rpartition("=")
+        if m := re.fullmatch(r"\[((\d+(x\d+)*)?(,(\d+(x\d+)*)?)*)\]|none", dims):
+            items = None if m[1] is None else [[int(d) for d in i.split("x") if d] for i in m[1].split(",")]
+            out |= shapes_of_items(name, items if m[1] != "" else [])
+            continue
         if not eq or not re.fullmatch(r"(\d+(x\d+)*)?", dims):
             raise ModelError(f"`--shape {text}` is no shape", hints=["write `--shape NAME=1x3x224x224`"])
         out[name] = tuple(int(d) for d in dims.split("x")) if dims else ()
     return out
+
+
+def shapes_of_items(name: str, items: Sequence[Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    """A sequence's shapes by the names of its items, `x[0]`, `x[1]`, ..., and `x` if it has none; `x[none]` is an
+    optional without a value."""
+    if items is None:
+        return {f"{name}[none]": ()}
+    return {f"{name}[{k}]": tuple(d) for k, d in enumerate(items)} or {name: ()}
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:

@@ -20,6 +20,7 @@ import numpy as np
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.ir.graph import Graph
 from monobloc.ir.types import DType
+from monobloc.loader import flattened, gathered
 
 INSTALL = "pip install 'monobloc[verify]'"
 # (rtol, atol) by element type: what two right implementations differ by over a deep model
@@ -182,9 +183,11 @@ def ort_run(session: Any, feeds: Mapping[str, np.ndarray], bind: Mapping[str, np
             names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     wanted = list(names or [o.name for o in session.get_outputs()])
     known = {i.name: i.type for i in session.get_inputs()}
-    all_feeds = {k: v for k, v in {**_bound(bind or {}, session), **feeds}.items() if k in known}
+    given = {**_bound(bind or {}, session), **feeds}
+    lists = {k: gathered(k, given) for k, kind in known.items() if kind.startswith("seq(") and f"{k}[0]" in given}
+    all_feeds = {k: v for k, v in {**given, **lists}.items() if k in known}
     try:
-        return dict(zip(wanted, session.run(wanted, all_feeds), strict=True))
+        return flattened(dict(zip(wanted, session.run(wanted, all_feeds), strict=True)))
     except Exception as e:
         raise UnsupportedError(f"onnxruntime fails: {str(e).strip().splitlines()[0][:300]}") from None
 

@@ -45,7 +45,7 @@ from monobloc.ir.graph import Graph  # noqa: E402
 from monobloc.link.image import link_modules  # noqa: E402
 from monobloc.link.objects import Module, context, copy_graph  # noqa: E402
 from monobloc.link.request import Request  # noqa: E402
-from monobloc.loader import CompiledModel  # noqa: E402
+from monobloc.loader import CompiledModel, flattened, gathered  # noqa: E402
 from monobloc.options import Options  # noqa: E402
 
 SAMPLE = Path(__file__).resolve().parents[1] / "tests" / "conformance" / "sample.txt"
@@ -216,8 +216,10 @@ def _files(folder: Path, side: str, values: Sequence[onnx.ValueInfoProto]) -> di
         p = folder / f"{side}_{k}.pb"
         if p.is_file() and v.type.HasField("tensor_type"):
             out[v.name] = numpy_helper.to_array(TensorProto.FromString(p.read_bytes()))
-        elif p.is_file():
-            out[v.name] = []  # a sequence: the front end says that it cannot
+        elif p.is_file() and v.type.HasField("sequence_type"):
+            out[v.name] = numpy_helper.to_list(onnx.SequenceProto.FromString(p.read_bytes()))
+        elif p.is_file() and v.type.HasField("optional_type"):
+            out[v.name] = numpy_helper.to_optional(onnx.OptionalProto.FromString(p.read_bytes()))
     return out
 
 
@@ -228,10 +230,12 @@ def errors_of(e: MonoblocError) -> list[MonoblocError]:
 
 def import_case(model: Any, feeds: dict[str, Any]) -> tuple[Graph, frozenset[str]]:
     """The graph for these inputs, and the names of those that had to be bound because the compiler asked."""
-    arrays = {k: np.asarray(v) for k, v in feeds.items() if not isinstance(v, (list, dict))}
+    arrays = {k: np.asarray(v) for k, v in flattened(feeds).items() if not isinstance(v, dict)}
+    nothing = {k: () for k, v in feeds.items() if isinstance(v, list) and not v}
+    nothing |= {f"{v.name}[none]": () for v in optionals(model) if feeds.get(v.name) is None}
     bound: frozenset[str] = frozenset()
     while True:
-        shapes = {k: a.shape for k, a in arrays.items() if k not in bound}
+        shapes = {k: a.shape for k, a in arrays.items() if k not in bound} | nothing
         try:
             return load_onnx(model, Choices(shapes=shapes, bind={k: arrays[k] for k in bound})).graph, bound
         except MonoblocError as e:
@@ -240,6 +244,11 @@ def import_case(model: Any, feeds: dict[str, Any]) -> tuple[Graph, frozenset[str
             if wanted <= bound:
                 raise
             bound |= wanted
+
+
+def optionals(model: Any) -> list[onnx.ValueInfoProto]:
+    m = model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
+    return [v for v in m.graph.input if v.type.HasField("optional_type")]
 
 
 def check(got: Any, want: Any, c: Case) -> None:
@@ -402,13 +411,14 @@ def _in_child(j: _Job, library: Path, index: int) -> Result | None:
 
 
 def _compare(j: _Job, m: CompiledModel) -> None:
-    got = m.run({k: v for k, v in j.feeds.items() if k not in j.bound and k in {s.name for s in m.inputs}})
+    got = m.run({k: v for k, v in flattened(j.feeds).items() if k not in j.bound and k in {s.name for s in m.inputs}})
     if "random" in j.case.features:
         return
-    if not set(j.want) <= set(got):
-        raise AssertionError(f"outputs {sorted(got)} for {sorted(j.want)}")
+    wanted = flattened(j.want)
+    if set(wanted) != set(got):
+        raise AssertionError(f"outputs {sorted(got)} for {sorted(wanted)}")
     try:
-        for name, y in j.want.items():
+        for name, y in wanted.items():
             check(got[name], y, j.case)
     except AssertionError:
         d = DIFFERENT.get(j.case.name)
@@ -460,7 +470,7 @@ def run_all(
 
 
 # -- a backend for other runners ----------------------------------------------------------------------
-def run(model_path: str, ins: Sequence[tuple[str, Any]], model: onnx.ModelProto) -> list[np.ndarray]:
+def run(model_path: str, ins: Sequence[tuple[str, Any]], model: onnx.ModelProto) -> list[Any]:
     """One model, its inputs as (name, array) pairs; outputs in the graph's order."""
     graph, bound = import_case(model_path, dict(ins))
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
@@ -468,8 +478,8 @@ def run(model_path: str, ins: Sequence[tuple[str, Any]], model: onnx.ModelProto)
         link_modules([Module(graph, "m", "m", model_path)],
                      Request(out, "shared", Options(lto="none"), default_cache()))
         m = CompiledModel(out)
-        got = m.run({k: v for k, v in ins if k not in bound})
-    return [got[v.name] for v in model.graph.output]
+        got = m.run({k: v for k, v in flattened(dict(ins)).items() if k not in bound})
+    return [got[v.name] if v.name in got else gathered(v.name, got) for v in model.graph.output]
 
 
 def default_cache() -> Cache:

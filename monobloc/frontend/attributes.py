@@ -14,7 +14,7 @@ from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.tensors import tensor
 
 A = onnx.AttributeProto
-_SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g"}
+_SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", A.TYPE_PROTO: "tp"}
 _LISTS: dict[int, str] = {
     A.FLOATS: "floats",
     A.INTS: "ints",
@@ -25,7 +25,6 @@ _LISTS: dict[int, str] = {
 _REFUSED: dict[int, str] = {
     A.SPARSE_TENSOR: "a sparse tensor",
     A.SPARSE_TENSORS: "sparse tensors",
-    A.TYPE_PROTO: "a type",
     A.TYPE_PROTOS: "types",
 }
 
@@ -67,6 +66,8 @@ def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> 
     field = _SCALARS.get(kind) or _LISTS[kind]
     value = getattr(a, field)
     what = f"the attribute `{a.name}`"
+    if kind == A.TYPE_PROTO:
+        return value
     readers: dict[str, Callable[[Any], Any]] = {
         "f": float,
         "i": int,

@@ -18,6 +18,7 @@ from monobloc.frontend.node import graph_inputs_behind
 from monobloc.frontend.tensors import DTYPES
 from monobloc.ir.graph import Value
 from monobloc.ir.types import TensorType
+from monobloc.ops.sequence import Bundle
 
 if TYPE_CHECKING:
     from monobloc.frontend.walk import Binding, Frame, Walker
@@ -69,7 +70,7 @@ class _Unroll:
         name, locs = self.b.name, self.b.locs
         outs = self.w.subgraph(self.body, inputs, self.frame, f"{self.label}/{self.copies - 1}")
         self.b.name, self.b.locs = name, locs
-        known = [v for v in outs if isinstance(v, Value)]
+        known: list[Any] = [v for v in outs if isinstance(v, (Value, Bundle))]
         if len(known) < len(outs):
             self.w.diagnostics.checkpoint()
             raise ModelError("an output of the body is made by nothing")
@@ -149,6 +150,8 @@ class _Unroll:
     def _stacked(self, rows: list[Value], output: int, axis: int) -> Value:
         if not rows:
             return self._empty(output)
+        if not all(isinstance(v, Value) for v in rows):
+            raise ModelError("stacks values that are no tensors")
         axis = _axis(axis, rows[0].type.rank + 1)
         if len({v.shape for v in rows}) > 1:
             raise UnsupportedError("rows of different shapes cannot be stacked, which is not supported")
@@ -169,6 +172,8 @@ def _scalar(what: str, v: Value | None) -> Any:
     """The one element of a constant; None when absent"""
     if v is None:
         return None
+    if not isinstance(v, Value):
+        raise ModelError(f"{what} is {v.type}")
     if v.const is None:
         raise at_run_time(what, v)
     if v.type.size != 1:

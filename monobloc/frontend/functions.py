@@ -19,6 +19,7 @@ from monobloc.frontend.attributes import SubGraph
 from monobloc.frontend.signature import schema
 from monobloc.frontend.tensors import ELEM_TYPES
 from monobloc.ir.graph import Value
+from monobloc.ops.sequence import Absent, Bundle, Items
 
 MAX_NODES = 200_000
 
@@ -92,7 +93,7 @@ def schema_body(
     p: onnx.NodeProto,
     domain: str,
     opset: int,
-    inputs: Sequence[Value | None],
+    inputs: Sequence[Value | Bundle | None],
     attrs: dict[str, Any],
 ) -> tuple[onnx.FunctionProto, list[onnx.AttributeProto]] | None:
     """The body ONNX gives for an operator here, and defaults of its attributes."""
@@ -122,7 +123,7 @@ def _version(versions: Sequence[int], opset: int) -> int:
 
 
 def _context_body(
-    s: Any, p: onnx.NodeProto, opset: int, inputs: Sequence[Value | None], attrs: dict[str, Any]
+    s: Any, p: onnx.NodeProto, opset: int, inputs: Sequence[Value | Bundle | None], attrs: dict[str, Any]
 ) -> bytes:
     node = onnx.NodeProto()
     node.CopyFrom(p)
@@ -140,7 +141,11 @@ def _proto_value(value: Any) -> Any:
     return onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
 
 
-def _type_proto(v: Value | None) -> onnx.TypeProto:
-    if v is None:
+def _type_proto(v: Value | Bundle | None) -> onnx.TypeProto:
+    if v is None or isinstance(v, Absent):
         return onnx.TypeProto()
+    if isinstance(v, Items):
+        shapes = {x.shape for x in v.values}
+        one = list(shapes.pop()) if len(shapes) == 1 else None
+        return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], one))
     return onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], list(v.shape))

@@ -8,6 +8,7 @@ a traceback.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,7 +23,8 @@ from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction, declared_types
 from monobloc.ir.graph import Graph, Value
-from monobloc.ir.types import Shape, TensorType
+from monobloc.ir.types import DType, Shape, TensorType
+from monobloc.ops.sequence import ABSENT, Absent, Items
 
 
 def load_onnx(model: Model, choices: Choices | None = None) -> Imported:
@@ -47,6 +49,7 @@ class _Import:
         self.frame = Frame(self._opsets())
         self.dims: dict[str, int] = {}
         self.defaults = 0
+        self.sequences: dict[str, tuple[DType, list[str]]] = {}  # inputs: element type, names of their items
 
     def run(self) -> Imported:
         self._check_versions()
@@ -104,7 +107,9 @@ class _Import:
         types = self._declared_inputs()
         bound = self._bound(types)
         shapes = {**self.choices.shapes, **{k: v.shape for k, v in bound.items()}}
-        shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN}
+        empty = {k for k, (_, items) in self.sequences.items() if not items}
+        empty |= {f"{k}[none]" for k, v in self.frame.names.items() if isinstance(v, Absent)}
+        shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN and k not in empty}
         sizes: dict[str, Shape] = {}
         try:
             sizes, self.dims, notes = solve(types, shapes, self.choices.dims, self.source.name)
@@ -113,6 +118,9 @@ class _Import:
             self._report(e)
         for name, t in types.items():
             self.frame.names[name] = self._input(name, t, sizes.get(name), bound.get(name))
+        for name, (dtype, items) in self.sequences.items():
+            values = [v for i in items if isinstance(v := self.frame.names.pop(i), Value)]
+            self.frame.names[name] = Items(tuple(values), dtype) if len(values) == len(items) else UNKNOWN
 
     def _input(self, name: str, t: Declared, shape: Shape | None, bound: np.ndarray | None) -> Binding:
         if shape is None:
@@ -135,13 +143,34 @@ class _Import:
                 if v.name in self.frame.names:
                     self._default_input(v)
                     continue
-                out[v.name] = declared(v.type, f"input '{v.name}'")
+                out |= self._declared_input(v.name, v.type)
             except MonoblocError as e:
                 self._report(e)
                 self.frame.names.setdefault(v.name, UNKNOWN)
         if self.defaults:
             self.notes.append(f"{self.defaults} inputs have initializers and become constants")
         return out
+
+    def _declared_input(self, name: str, type: onnx.TypeProto) -> dict[str, Declared]:
+        """An input's type; those of its items, if it is a sequence; nothing, if it is an optional without a value."""
+        if type.WhichOneof("value") == "optional_type":
+            if f"{name}[none]" in self.choices.shapes:
+                self.frame.names[name] = ABSENT
+                return {}
+            return self._declared_input(name, type.optional_type.elem_type)
+        if type.WhichOneof("value") != "sequence_type":
+            return {name: declared(type, f"input '{name}'")}
+        item = declared(type.sequence_type.elem_type, f"an item of input '{name}'")
+        given = (*self.choices.shapes, *self.choices.bind)
+        count = max((int(m[1]) + 1 for k in given if (m := re.fullmatch(re.escape(name) + r"\[(\d+)\]", k))), default=0)
+        if not count and self.choices.shapes.get(name) != ():
+            raise ModelError(
+                f"input '{name}' is a sequence, and how many items it has is not known",
+                hints=[f"give their shapes, for example `--shape '{name}=[2x3,2x3]'`"],
+            )
+        self.sequences[name] = item.dtype, [f"{name}[{k}]" for k in range(count)]
+        dims = None if item.dims is None else tuple(None if isinstance(d, str) else d for d in item.dims)
+        return dict.fromkeys(self.sequences[name][1], Declared(item.dtype, dims))  # a symbol may differ between items
 
     def _default_input(self, v: onnx.ValueInfoProto) -> None:
         """An input that has an initializer is a constant."""
@@ -190,9 +219,19 @@ class _Import:
                 self._report(ModelError(f"output '{name}' is made by nothing"))
             if v is None or isinstance(v, Unknown):
                 continue
+            if not isinstance(v, Value):
+                self._export_bundle(name, v, taken)
+                continue
             if v.producer is None and (problem := contradiction(v, types.get(name), name)):
                 self._report(problem)
             self.graph.outputs.append((self._export(name, taken), v))
+
+    def _export_bundle(self, name: str, v: Items | Absent, taken: set[str]) -> None:
+        """A sequence leaves as its items, an optional without a value not at all."""
+        items = v.values if isinstance(v, Items) else ()
+        self.graph.outputs += [(self._export(f"{name}[{k}]", taken), x) for k, x in enumerate(items)]
+        called = f": '{name}[0]' to '{name}[{len(items) - 1}]'" if items else ""
+        self.notes.append(f"output '{name}' is {v.type}{called}")
 
     def _export(self, name: str, taken: set[str]) -> str:
         out, k = name, 0

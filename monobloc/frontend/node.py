@@ -109,7 +109,7 @@ class OnnxNode:
 
     def _sources(self, v: Value) -> list[str]:
         """Graph inputs behind `v`, and behind what looks like a shape beside it"""
-        beside = [x for x in self.inputs[1:] if x and x.dtype.is_int and x.type.rank < 2]
+        beside = [x for x in self.inputs[1:] if isinstance(x, Value) and x.dtype.is_int and x.type.rank < 2]
         found = [s for x in (v, *beside) for s in graph_inputs_behind(x)]
         return list(dict.fromkeys(found))
 

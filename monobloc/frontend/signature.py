@@ -22,6 +22,7 @@ from onnx import defs
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.sequence import Absent, Bundle, Items
 
 _SINGLE, _OPTIONAL, _VARIADIC = 0, 1, 2
 _TYPE_NAMES = {
@@ -110,15 +111,16 @@ class Signature:
             if a.required and name not in attrs:
                 raise ModelError(f"the attribute `{name}` is missing")
 
-    def check_types(self, inputs: Sequence[Value | None]) -> None:
+    def check_types(self, inputs: Sequence[Value | Bundle | None]) -> None:
         """ModelError on an element type that the standard does not allow."""
         seen: dict[str, tuple[int, DType]] = {}
         for i, v in enumerate(inputs):
             p = self.param(i)
-            if v is None or p is None:
+            if v is None or p is None or isinstance(v, Absent):
                 continue
             allowed = self.types.get(p.type) or frozenset({p.type})
-            if type_name(v.dtype) not in allowed:
+            kind = f"seq({type_name(v.dtype)})" if isinstance(v, Items) else type_name(v.dtype)
+            if not {kind, f"optional({kind})"} & allowed:
                 raise ModelError(
                     f"input {i} ({p.name}) is {v.type}, refused by {self.op} of opset {self.since}",
                     notes=[f"it takes {', '.join(sorted(allowed))}"],

@@ -27,6 +27,7 @@ from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
 from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
+from monobloc.ops.sequence import Bundle, Items
 
 MAX_DEPTH = 60
 OLDEST_OPSET = 7
@@ -38,7 +39,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Binding = Value | Unknown | None  # None: an optional input that is absent
+Binding = Value | Bundle | Unknown | None  # None: an optional input that is absent
 
 
 @dataclass
@@ -142,6 +143,9 @@ class Walker:
         if v is None:
             self.diagnostics.report(UnsupportedError(f"output {i} ('{name}') is not supported", loc=loc))
             v = UNKNOWN
+        problem = bundle_contradiction(v, frame.declared.get(name), name)
+        if problem is not None:
+            self.diagnostics.report(problem.at(loc))
         if isinstance(v, Value):
             if self.named.get(v, MAX_DEPTH + 1) > frame.depth:
                 self.graph.rename(v, frame.prefix + name)
@@ -164,7 +168,7 @@ class Walker:
         op = self._operator(p.op_type, domain, opset, sig)
         if sig is not None:
             sig.check(inputs, attrs, n_outputs)
-        known = [v for v in inputs if not isinstance(v, Unknown)]
+        known: list[Any] = [v for v in inputs if not isinstance(v, Unknown)]
         if len(known) < len(inputs):
             return [UNKNOWN] * len(p.output)
         if sig is not None:
@@ -173,7 +177,7 @@ class Walker:
             return [self._constant(attrs)]
         if domain == "" and p.op_type == "If":
             condition = known[0]
-            if condition is not None and condition.const is not None:
+            if isinstance(condition, Value) and condition.const is not None:
                 return self._branch(condition.const.array, attrs, frame, loc.node)
             if op is None:
                 raise at_run_time("the condition", condition)
@@ -185,8 +189,8 @@ class Walker:
             if body is None:
                 raise UnsupportedError(f"{p.op_type} with these inputs is not supported")
             return self._call(body[0], inputs, attrs, body[1], frame, loc.node)
-        for v in known if not op.codes else ():
-            if v is not None and v.dtype.is_code:
+        for v in known:
+            if isinstance(v, Bundle) and not op.bundles or isinstance(v, Value) and v.dtype.is_code and not op.codes:
                 raise UnsupportedError(f"{p.op_type} of {v.type} is not supported")
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
         return op.from_onnx(
@@ -310,6 +314,19 @@ def _without_shape(t: onnx.TypeProto) -> onnx.TypeProto:
     if t.WhichOneof("value") != "tensor_type":
         return t
     return onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor(elem_type=t.tensor_type.elem_type))
+
+
+def bundle_contradiction(v: Binding, type: onnx.TypeProto | None, name: str) -> ModelError | None:
+    """An error when only one of value and declared type is a sequence."""
+    kind = type.WhichOneof("value") if type is not None else None
+    while type is not None and kind == "optional_type":
+        type = type.optional_type.elem_type
+        kind = type.WhichOneof("value")
+    if kind not in ("tensor_type", "sequence_type") or not isinstance(v, (Value, Items)):
+        return None
+    if isinstance(v, Items) == (kind == "sequence_type"):
+        return None
+    return ModelError(f"output '{name}' is declared a {str(kind).removesuffix('_type')}, but is {v.type}")
 
 
 def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelError | None:

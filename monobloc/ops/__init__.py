@@ -62,6 +62,7 @@ class OpDef:
     contraction: ClassVar[str | None] = None
     splits: ClassVar[bool] = False  # a routine that parts its work by tid and nt
     codes: ClassVar[bool] = False  # takes types that are codes: moves them, or knows what they stand for
+    bundles: ClassVar[bool] = False  # takes sequences and optionals (ops/sequence.py)
     internal: ClassVar[bool] = False  # made by passes, never read from a model
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

@@ -486,7 +486,7 @@ class Identity(Elementwise):
 
     name = "Identity"
     aliases = ("Dropout",)
-    codes = True
+    codes = bundles = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
