@@ -346,8 +346,8 @@ def input_is_sequence(tmp: Path) -> Any:
 
 
 @case
-def input_of_float8(tmp: Path) -> Any:
-    return text("g (float8e4m3fn[2] x) => (float[2] y) { y = Cast <to = 1> (x) }", opset=19, ir=9)
+def input_of_complex_numbers(tmp: Path) -> Any:
+    return text("g (complex64[2] x) => (complex64[2] y) { y = Identity(x) }")
 
 
 @case

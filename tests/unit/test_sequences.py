@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 import monobloc
 from monobloc.errors import MonoblocError
-from monobloc.frontend import Choices, load_onnx
-from monobloc.frontend.importing import Imported
+from monobloc.frontend.importer import load_onnx
+from monobloc.frontend.importing import Choices, Imported
 from monobloc.ir.interp import interpret
 from monobloc.loader import flattened, gathered, spread
 from monobloc.options import parse_shapes
@@ -63,13 +63,14 @@ def test_items_are_put_in_taken_out_and_read() -> None:
 @pytest.mark.parametrize("split", ["", "2", "{1,4}"])
 def test_splits(split: str) -> None:
     sizes = f"k = Constant<value = int64{'[2]' if '{' in split else ''} {{{split.strip('{}')}}}>()" if split else ""
-    m = text(f"g (float[2,5] x) => (seq(float[2,N]) y) {{ {sizes} y = SplitToSequence<axis = -1>(x{', k' if split else ''}) }}")
-    check(m, {"x": floats(2, 5)})
+    parts = f"y = SplitToSequence<axis = -1>(x{', k' if split else ''})"
+    check(text(f"g (float[2,5] x) => (seq(float[2,N]) y) {{ {sizes} {parts} }}"), {"x": floats(2, 5)})
 
 
 @pytest.mark.parametrize("attrs", ["axis = 1", "axis = -1, new_axis = 1", "axis = 0, new_axis = 1"])
 def test_joins(attrs: str) -> None:
-    m = text(f"g (float[2,3] a, float[2,3] b) => (float[N,M] y) {{ s = SequenceConstruct(a, b, a) y = ConcatFromSequence<{attrs}>(s) }}")
+    body = f"s = SequenceConstruct(a, b, a) y = ConcatFromSequence<{attrs}>(s)"
+    m = text(f"g (float[2,3] a, float[2,3] b) => (float[N,M] y) {{ {body} }}")
     m.graph.output[0].type.tensor_type.ClearField("shape")
     check(m, {"a": floats(2, 3), "b": floats(2, 3) + 1})
 
@@ -144,15 +145,16 @@ def test_a_sequence_of_nothing() -> None:
     assert monobloc.compile(m, lto="none", shape={"s": []}).run()["n"] == 0
 
 
+F, K = "float[3] x", "k = Constant<value_int=1>()"
 REFUSED = [
-    ("g (seq(float[N]) s) => (int64 n) { n = SequenceLength(s) }", "'s' is a sequence, and how many items it has is not known"),
-    ("g (float[3] x) => (float[3] y) { s = SequenceConstruct(x) y = Neg(s) }", "Neg.*refused by Neg"),
-    ("g (float[3] x) => (float[3] y) { s = SequenceConstruct(x) k = Constant<value_int=1>() y = SequenceAt(s, k) }",
+    ("g (seq(float[N]) s) => (int64 n) { n = SequenceLength(s) }", "how many items it has is not known"),
+    (f"g ({F}) => (float[3] y) {{ s = SequenceConstruct(x) y = Neg(s) }}", "Neg.*refused by Neg"),
+    (f"g ({F}) => (float[3] y) {{ s = SequenceConstruct(x) {K} y = SequenceAt(s, k) }}",
      "the position 1 is outside of a sequence of 1 items"),
-    ("g (float[3] x, int64 k) => (float[N] y) { n = Neg(x) z = SplitToSequence(x) s = SequenceInsert(z, x) y = SequenceAt(s, k) }",
+    (f"g ({F}, int64 k) => (float[N] y) {{ z = SplitToSequence(x) s = SequenceInsert(z, x) y = SequenceAt(s, k) }}",
      r"SequenceAt.*\(position\) is 'k', which is known only at run time"),
-    ("g (float[3] x) => (float[3] y) { y = SequenceConstruct(x) }", "declared a tensor, but is a sequence of 1"),
-    ("g (float[3] x, int64[1] k) => (seq(int64[1]) y) { e = SequenceEmpty() y = SequenceInsert(e, k) }", r"puts i64\[1\] into"),
+    (f"g ({F}) => (float[3] y) {{ y = SequenceConstruct(x) }}", "declared a tensor, but is a sequence of 1"),
+    ("g (int64[1] k) => (seq(int64[1]) y) { e = SequenceEmpty() y = SequenceInsert(e, k) }", r"puts i64\[1\] into"),
 ]  # fmt: skip
 
 

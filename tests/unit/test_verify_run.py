@@ -10,7 +10,7 @@ from onnx import parser
 
 from monobloc import verify_run
 from monobloc.feeds import index_limits, random_feeds
-from monobloc.frontend import load_onnx
+from monobloc.frontend.importer import load_onnx
 from monobloc.loader import TensorSpec
 
 F32 = np.float32
