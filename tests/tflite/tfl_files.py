@@ -12,9 +12,18 @@ from monobloc.frontend.tflite.schema import OPERATORS, TYPES
 
 # Other readers believe an operator's options only under their table's number.
 OPTIONS = {
-    "ADD": 11, "SUB": 28, "MUL": 21, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "SOFTMAX": 9, "LEAKY_RELU": 75,
-    "PAD": 22, "MEAN": 27, "REDUCE_MAX": 27, "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 8,
-    "TRANSPOSE_CONV": 49, "RESIZE_NEAREST_NEIGHBOR": 74, "SPACE_TO_BATCH_ND": 25,
+    "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "L2_POOL_2D": 5, "SVDF": 6, "RNN": 7,
+    "FULLY_CONNECTED": 8, "SOFTMAX": 9, "CONCATENATION": 10, "ADD": 11, "L2_NORMALIZATION": 12,
+    "LOCAL_RESPONSE_NORMALIZATION": 13, "LSTM": 14, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "SPACE_TO_DEPTH": 19,
+    "MUL": 21, "PAD": 22, "GATHER": 23, "SPACE_TO_BATCH_ND": 25, "MEAN": 27, "SUM": 27, "REDUCE_MAX": 27,
+    "REDUCE_MIN": 27,
+    "REDUCE_PROD": 27, "REDUCE_ANY": 27, "REDUCE_ALL": 27, "SUB": 28, "DIV": 29, "SQUEEZE": 30,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": 31, "STRIDED_SLICE": 32, "CAST": 37, "ARG_MAX": 40, "TRANSPOSE_CONV": 49,
+    "SPARSE_TO_DENSE": 50, "ARG_MIN": 57, "FAKE_QUANT": 58, "PACK": 59, "ONE_HOT": 61, "UNPACK": 64,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": 69, "BIDIRECTIONAL_SEQUENCE_RNN": 70, "UNIDIRECTIONAL_SEQUENCE_LSTM": 71,
+    "RESIZE_NEAREST_NEIGHBOR": 74, "LEAKY_RELU": 75, "MIRROR_PAD": 77, "UNIQUE": 80, "REVERSE_SEQUENCE": 87,
+    "DEPTH_TO_SPACE": 94, "BATCH_MATMUL": 101, "CUMSUM": 102, "CONV_3D": 106, "CONV_3D_TRANSPOSE": 106,
+    "BUCKETIZE": 115, "GELU": 116,
 }  # fmt: skip
 TYPE_NUMBERS = {d.numpy: number for number, d in TYPES.items()}
 
@@ -93,11 +102,13 @@ class Net:
     operators: list[dict[int, Any]] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
 
-    def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, scale: Any = None, zero: int = 0) -> int:
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, scale: Any = None, zero: int = 0,
+               variable: bool = False) -> int:
         kind = 13 if dtype == "resource" else TYPE_NUMBERS[np.dtype(dtype)]
         scales = None if scale is None else np.atleast_1d(np.asarray(scale, np.float32))
         q = None if scales is None else {2: scales, 3: np.full(scales.size, zero, np.int64)}
-        self.tensors.append({0: np.asarray(shape, np.int32), 1: byte(kind), 2: Scalar("I", 0), 3: name, 4: q})
+        self.tensors.append({0: np.asarray(shape, np.int32), 1: byte(kind), 2: Scalar("I", 0), 3: name, 4: q,
+                             5: Scalar("B", 1) if variable else None})
         return len(self.tensors) - 1
 
     def const(self, name: str, array: np.ndarray, scale: Any = None, zero: int = 0) -> int:
@@ -106,13 +117,17 @@ class Net:
         self.tensors[t][2] = Scalar("I", len(self.buffers) - 1)
         return t
 
-    def op(self, name: str, ins: list[int], outs: list[int], options: dict[int, Any] | None = None) -> None:
+    def op(self, name: str, ins: list[int], outs: list[int], options: dict[int, Any] | None = None,
+           custom: bytes = b"", between: list[int] | None = None) -> None:
+        """A name that is no builtin operator's is a custom operator, and `custom` its options."""
         if name not in self.codes:
             self.codes.append(name)
         ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
         self.operators.append({0: Scalar("I", self.codes.index(name)), **ends,
                                3: Scalar("B", OPTIONS[name]) if name in OPTIONS and options is not None else None,
-                               4: options if options or name in OPTIONS else None})
+                               4: options if options or name in OPTIONS else None,
+                               5: np.frombuffer(custom, np.uint8) if custom else None,
+                               8: np.asarray(between, np.int32) if between else None})
 
     def graph(self, ins: list[int], outs: list[int]) -> dict[int, Any]:
         ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
@@ -122,8 +137,8 @@ class Net:
              ) -> bytes:
         codes = []
         for name in self.codes:
-            number = OPERATORS.index(name)
-            codes.append({0: byte(min(number, 127)), 3: i32(number)})
+            number = OPERATORS.index(name if name in OPERATORS else "CUSTOM")
+            codes.append({0: byte(min(number, 127)), 1: None if name in OPERATORS else name, 3: i32(number)})
         maps = [] if signature is None else [
             [{0: name, 1: Scalar("I", t)} for name, t in side.items()] for side in signature
         ]

@@ -1,7 +1,6 @@
-"""Elementwise operators: two inputs that broadcast, and functions of one.
+"""Elementwise operators of inputs that broadcast, and the ways between floats and integers.
 
-Integers that stand for real numbers are brought to a common scale, computed, and scaled to the output's. A function
-of 8 bits is a table, made while the model is read, as LiteRT's own kernels make theirs.
+Integers that stand for real numbers are brought to a common scale, computed, and scaled to the output's.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from monobloc.frontend.tflite.node import TO_FIRST, Held, Result, TflNode
-from monobloc.frontend.tflite.scaling import NONE, RELU, RELU6, RELU_N1_TO_1, hard_swish_table, multiplier, table
+from monobloc.frontend.tflite.scaling import NONE, multiplier, power_of_two
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.movement import transpose
@@ -64,20 +63,37 @@ def sum_of(sign: int) -> Callable[[TflNode], Result]:
         (a, c), first = together(n, 2)
         if not n.quantized(0):
             return [held(n.activate(n.b.one("Add" if sign > 0 else "Sub", a, c), activation), first)]
-        (s0, z0), (s1, z1), (s, z) = (n.scale(t) for t in (n.tensor(0), n.tensor(1), n.outs[0]))
+        (s0, _), (s1, _), (s, z) = (n.scale(t) for t in (n.tensor(0), n.tensor(1), n.outs[0]))
         small = a.dtype is not DType.I16
-        if not small and n.options.flag(1, True) and all(np.frexp(x)[0] == 0.5 for x in (s0, s1, s)):
-            n.unsupported(f"{n.op} of int16 whose scales are powers of two")
+        powers = [power_of_two(x) for x in (s0, s1, s)]
+        if not small and None not in powers:
+            return [held(_by_shifts(n, a, c, sign, [p - powers[2] for p in powers[:2]], activation), first)]  # type: ignore
         left = 20 if small else 15
-        twice = np.float64(np.float32(2) * max(s0, s1))
-        parts = []
-        for v, scale, zero in ((a, s0, z0), (c, s1, z1)):
-            parts.append(rescale(n, v, float(np.float64(scale) / twice), I32, zero_in=zero, left=left, **ALL32))
+        parts, twice = brought_together(n, a, c, left)
         total = n.b.one("Add" if sign > 0 else "Sub", *parts)
         real = float(twice / np.float64(np.float32(1 << left) * s))
         return [held(rescale(n, total, real, n.out_dtype(), zero=z, **n.clamp(activation)), first)]
 
     return read
+
+
+def _by_shifts(n: TflNode, a: Value, c: Value, sign: int, shifts: list[int], activation: int) -> Value:
+    """int16 with scales of powers of two: one input has the result's, the other is divided, and sums are cut twice"""
+    if min(shifts) > 0 or max(shifts) != 0:
+        n.unsupported(f"{n.op} of int16 whose scales are 2^{shifts[0]} and 2^{shifts[1]} times the result's")
+    parts = []
+    for v, shift in zip((a, c), shifts, strict=True):
+        wide = n.b.one("Cast", v, to=I32)
+        parts.append(wide if shift == 0 else _halved(n, wide, -shift))
+    total = n.b.one("Add" if sign > 0 else "Sub", *parts)
+    bounds = n.clamp(activation)
+    return n.b.one("Cast", n.b.one("Clip", total, *(n.b.const(bounds[k], I32) for k in ("lo", "hi"))), to=DType.I16)
+
+
+def _halved(n: TflNode, v: Value, times: int) -> Value:
+    """Rounded half away from zero"""
+    attrs = {"zero_in": 0, "left": 1, "zero": 0, "once": 0, "to": I32, **ALL32}
+    return n.b.emit("TflRescale", [v, n.b.const(1 << 30, I32), n.b.const(-times, I32)], attrs)[0]
 
 
 def product(n: TflNode) -> Result:
@@ -101,12 +117,101 @@ def rescale(n: TflNode, v: Value, real: float, to: DType, **attrs: int) -> Value
     return n.b.emit("TflRescale", [v, *scales], {"zero_in": 0, "left": 0, "zero": 0, "once": 0, **attrs, "to": to})[0]
 
 
+def brought_together(n: TflNode, a: Value, c: Value, left: int) -> tuple[list[Value], np.float64]:
+    """Both inputs, `left` bits finer, at half of the larger scale, and that scale"""
+    scales = [n.scale(n.tensor(k)) for k in (0, 1)]
+    twice = np.float64(np.float32(2) * max(s for s, _ in scales))
+    return [rescale(n, v, float(np.float64(s) / twice), I32, zero_in=z, left=left, **ALL32)
+            for v, (s, z) in zip((a, c), scales, strict=True)], twice
+
+
 def squared_difference(n: TflNode) -> Result:
-    if n.quantized(0):
-        n.unsupported("SQUARED_DIFFERENCE of quantized integers")
     (a, c), first = together(n, 2)
-    d = n.b.one("Sub", a, c)
-    return [held(n.b.one("Mul", d, d), first)]
+    if not n.quantized(0):
+        d = n.b.one("Sub", a, c)
+        return [held(n.b.one("Mul", d, d), first)]
+    if a.dtype is not DType.I8:
+        n.unsupported(f"SQUARED_DIFFERENCE of quantized {a.dtype.value}")
+    parts, twice = brought_together(n, a, c, 7)
+    d, (s, z) = n.b.one("Sub", *parts), n.scale(n.outs[0])
+    real = float(twice * twice / np.float64(np.float32(1 << 14) * s))
+    return [held(rescale(n, n.b.one("Mul", d, d), real, n.out_dtype(), zero=z, **n.clamp(NONE)), first)]
+
+
+def quotient(n: TflNode) -> Result:
+    """DIV: of quantized integers by a reciprocal in fixed point, of others as they are"""
+    activation = n.options.whole(0, "b")
+    (a, c), first = together(n, 2)
+    if not n.quantized(0):
+        return [held(n.activate(n.b.one("Div", a, c), activation), first)]
+    (s0, z0), (s1, z1), (s, z) = (n.scale(t) for t in (n.tensor(0), n.tensor(1), n.outs[0]))
+    m, e = multiplier(float(np.float64(s0 / (s1 * s))))
+    y = n.b.emit("TflDivide", [a, c], {"zx": z0, "zy": z1, "m": m, "s": e, "zero": z, **n.clamp(activation)})
+    return [held(y[0], first)]
+
+
+def floor_quotient(n: TflNode) -> Result:
+    """FLOOR_DIV: rounded down, of integers too"""
+    (a, c), first = together(n, 2)
+    if a.dtype.is_float:
+        return [held(n.b.one("Floor", n.b.one("Div", a, c)), first)]
+    rest = n.b.one("Mod", a, c, fmod=0)  # of the divisor's sign
+    return [held(n.b.one("Div", n.b.one("Sub", a, rest), c), first)]
+
+
+def floor_rest(n: TflNode) -> Result:
+    """FLOOR_MOD: what is left has the divisor's sign"""
+    (a, c), first = together(n, 2)
+    if not a.dtype.is_float:
+        return [held(n.b.one("Mod", a, c, fmod=0), first)]
+    rest, zero = n.b.one("Mod", a, c, fmod=1), n.b.const(0, a.dtype)
+    other = n.b.one("Xor", n.b.one("Less", c, zero), n.b.one("Less", rest, zero))
+    wrong = n.b.one("And", other, n.b.one("Not", n.b.one("Equal", rest, zero)))
+    return [held(n.b.one("Where", wrong, n.b.one("Add", rest, c), rest), first)]
+
+
+def right_shift(n: TflNode) -> Result:
+    """Of signed integers with their sign; by no less than 0 and no more than all bits but one"""
+    (a, c), first = together(n, 2)
+    top = a.dtype.size * 8 - 1
+    by = n.b.one("Clip", c, n.b.const(0, c.dtype), n.b.const(top, c.dtype))
+    return [held(n.b.one("BitShift", a, by, direction="RIGHT"), first)]
+
+
+def angle(n: TflNode) -> Result:
+    """ATAN2(y, x): the arc tangent of y / x, half a turn on where x is negative"""
+    (y, x), first = together(n, 2)
+    b, d = n.b, y.dtype
+    zero, one, inf = (b.const(v, d) for v in (0, 1, np.inf))
+    ends = b.one("And", *(b.one("Equal", b.one("Abs", v), inf) for v in (y, x)))
+    ratio = b.one("Where", ends, b.one("Mul", b.one("Sign", y), b.one("Sign", x)), b.one("Div", y, x))
+    at_zero = b.one("And", *(b.one("Equal", v, zero) for v in (y, x)))
+    base = b.one("Where", at_zero, y, b.one("Atan", ratio))
+    below = [b.one("Or", b.one("Less", v, zero), b.one("Less", b.one("Div", one, v), zero)) for v in (y, x)]  # or -0
+    turn = b.one("Where", below[0], b.const(-np.pi, d), b.const(np.pi, d))
+    return [held(b.one("Where", below[1], b.one("Add", base, turn), base), first)]
+
+
+def sum_of_all(n: TflNode) -> Result:
+    """ADD_N; integers as ADD does it"""
+    values, first = together(n, len(n.ins))
+    if n.quantized(0):
+        n.unsupported("ADD_N of quantized integers")
+    return [held(n.b.emit("Sum", values)[0] if len(values) > 1 else values[0], first)]
+
+
+def compared(op: str, negated: bool = False, plain16: bool = True) -> Callable[[TflNode], Result]:
+    """Quantized integers are compared at one scale, 8 bits finer; int16 by order as they are."""
+
+    def read(n: TflNode) -> Result:
+        (a, c), first = together(n, 2)
+        if n.quantized(0) and n.quantized(1) and not (a.dtype is DType.I16 and plain16):
+            a, c = (rescale(n, v, float(s), I32, zero_in=z, left=8, **ALL32)
+                    for v, (s, z) in zip((a, c), (n.scale(n.tensor(k)) for k in (0, 1)), strict=True))
+        y = n.b.one(op, a, c)
+        return [held(n.b.one("Not", y) if negated else y, first)]
+
+    return read
 
 
 def extreme(op: str) -> Callable[[TflNode], Result]:
@@ -127,117 +232,17 @@ def same_scales(n: TflNode, count: int) -> None:
         n.unsupported(f"{n.op} of tensors with different scales")
 
 
-def not_equal(n: TflNode) -> Result:
-    (a, c), first = together(n, 2)
-    return [held(n.b.one("Not", n.b.one("Equal", a, c)), first)]
-
-
 def select(n: TflNode) -> Result:
     if n.quantized(1):
         n.tensor(0)
         if len({n.scale(t) for t in (n.tensor(1), n.tensor(2), n.outs[0])}) > 1:
             n.unsupported("SELECT of tensors with different scales")
+    c, a = n.x(0), n.x(1)
+    if n.op == "SELECT" and c.type.rank == 1 and a.type.rank > 1:  # a condition per row
+        rows = reshape(n.b, c, [*c.shape, *[1] * (a.type.rank - 1)])
+        return [n.b.one("Where", rows, a, n.x(2))]
     (c, a, b), first = together(n, 3)
     return [held(n.b.one("Where", c, a, b), first)]
-
-
-# -- one input --------------------------------------------------------------------------------------
-def unary(op: str) -> Callable[[TflNode], Result]:
-    def read(n: TflNode) -> Result:
-        if n.quantized():
-            n.unsupported(f"{n.op} of quantized {n.x(0).dtype.value}")
-        (x,), first = together(n, 1)
-        return [held(n.b.one(op, x), first)]
-
-    return read
-
-
-def square(n: TflNode) -> Result:
-    (x,), first = together(n, 1)
-    if n.quantized():
-        n.unsupported("SQUARE of quantized integers")
-    return [held(n.b.one("Mul", x, x), first)]
-
-
-def rsqrt(n: TflNode) -> Result:
-    (x,), first = together(n, 1)
-    if n.quantized():
-        n.unsupported("RSQRT of quantized integers")
-    return [held(n.b.one("Reciprocal", n.b.one("Sqrt", x)), first)]
-
-
-def relu(activation: int) -> Callable[[TflNode], Result]:
-    def read(n: TflNode) -> Result:
-        (x,), first = together(n, 1)
-        if not n.quantized():
-            return [held(n.activate(x, activation), first)]
-        (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
-        y = rescale(n, x, float(s0 / s), n.out_dtype(), zero_in=z0, zero=z, **n.clamp(activation))
-        return [held(y, first)]
-
-    return read
-
-
-def leaky_relu(n: TflNode) -> Result:
-    (x,), first = together(n, 1)
-    alpha = np.float32(n.options.real(0))
-    if not n.quantized():
-        return [held(n.b.one("LeakyRelu", x, alpha=float(alpha)), first)]
-    (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
-    both = {"zero_in": z0, "zero": z, **n.clamp(NONE)}
-    low = rescale(n, x, float(s0 * alpha / s), n.out_dtype(), **both)
-    high = rescale(n, x, float(s0 / s), n.out_dtype(), **both)
-    negative = n.b.one("Less", x, n.b.const(z0, x.dtype))
-    return [held(n.b.one("Where", negative, low, high), first)]
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    one = np.float32(1)
-    return (one / (one + np.exp(-x.astype(np.float64)).astype(np.float32))).astype(np.float32)
-
-
-def _tanh(x: np.ndarray) -> np.ndarray:
-    return np.tanh(x.astype(np.float64)).astype(np.float32)
-
-
-def curve(op: str, f: Callable[[np.ndarray], np.ndarray]) -> Callable[[TflNode], Result]:
-    """LOGISTIC and TANH"""
-
-    def read(n: TflNode) -> Result:
-        (x,), first = together(n, 1)
-        if not n.quantized():
-            return [held(n.b.one(op, x), first)]
-        if x.dtype is DType.I16 or n.out_dtype() is not x.dtype:
-            n.unsupported(f"{n.op} of {x.dtype.value} to {n.out_dtype().value}")
-        (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
-        values = table(f, s0, z0, s, z, np.iinfo(x.dtype.numpy))
-        return [held(n.b.one("TflTable", x, n.b.const(values)), first)]
-
-    return read
-
-
-def hard_swish(n: TflNode) -> Result:
-    (x,), first = together(n, 1)
-    if not n.quantized():
-        return [held(n.b.one("HardSwish", x), first)]
-    if x.dtype is DType.I16 or n.out_dtype() is not x.dtype:
-        n.unsupported(f"{n.op} of {x.dtype.value} to {n.out_dtype().value}")
-    values = hard_swish_table(*n.scale(n.tensor(0)), *n.scale(n.outs[0]), np.iinfo(x.dtype.numpy))
-    return [held(n.b.one("TflTable", x, n.b.const(values)), first)]
-
-
-def prelu(n: TflNode) -> Result:
-    (x, slope), first = together(n, 2)
-    if n.quantized():
-        n.unsupported("PRELU of quantized integers")
-    return [held(n.b.one("PRelu", x, slope), first)]
-
-
-def elu(n: TflNode) -> Result:
-    (x,), first = together(n, 1)
-    if n.quantized():
-        n.unsupported("ELU of quantized integers")
-    return [held(n.b.one("Elu", x, alpha=1.0), first)]
 
 
 # -- between floats and integers ----------------------------------------------------------------------
@@ -269,15 +274,12 @@ def cast(n: TflNode) -> Result:
 
 
 READERS = {
-    "ADD": sum_of(1), "SUB": sum_of(-1), "MUL": product, "DIV": binary("Div", 0), "POW": binary("Pow"),
-    "MAXIMUM": extreme("Max"), "MINIMUM": extreme("Min"), "SQUARED_DIFFERENCE": squared_difference,
-    "EQUAL": binary("Equal"), "NOT_EQUAL": not_equal, "LESS": binary("Less"), "LESS_EQUAL": binary("LessOrEqual"),
-    "GREATER": binary("Greater"), "GREATER_EQUAL": binary("GreaterOrEqual"), "LOGICAL_AND": binary("And"),
-    "LOGICAL_OR": binary("Or"), "LOGICAL_NOT": unary("Not"), "SELECT": select, "SELECT_V2": select,
-    "ABS": unary("Abs"), "NEG": unary("Neg"), "EXP": unary("Exp"), "LOG": unary("Log"), "SQRT": unary("Sqrt"),
-    "SIN": unary("Sin"), "COS": unary("Cos"), "FLOOR": unary("Floor"), "CEIL": unary("Ceil"), "ROUND": unary("Round"),
-    "SIGN": unary("Sign"), "SQUARE": square, "RSQRT": rsqrt, "RELU": relu(RELU), "RELU6": relu(RELU6),
-    "RELU_N1_TO_1": relu(RELU_N1_TO_1), "LEAKY_RELU": leaky_relu, "LOGISTIC": curve("Sigmoid", _sigmoid),
-    "TANH": curve("Tanh", _tanh), "HARD_SWISH": hard_swish, "PRELU": prelu, "ELU": elu, "QUANTIZE": quantize,
-    "DEQUANTIZE": dequantize, "CAST": cast,
+    "ADD": sum_of(1), "SUB": sum_of(-1), "ADD_N": sum_of_all, "MUL": product, "DIV": quotient, "POW": binary("Pow"),
+    "FLOOR_DIV": floor_quotient, "FLOOR_MOD": floor_rest, "ATAN2": angle, "BITWISE_XOR": binary("BitwiseXor"),
+    "RIGHT_SHIFT": right_shift, "MAXIMUM": extreme("Max"), "MINIMUM": extreme("Min"),
+    "SQUARED_DIFFERENCE": squared_difference, "EQUAL": compared("Equal", plain16=False),
+    "NOT_EQUAL": compared("Equal", negated=True, plain16=False), "LESS": compared("Less"),
+    "LESS_EQUAL": compared("LessOrEqual"), "GREATER": compared("Greater"),
+    "GREATER_EQUAL": compared("GreaterOrEqual"), "LOGICAL_AND": binary("And"), "LOGICAL_OR": binary("Or"),
+    "SELECT": select, "SELECT_V2": select, "QUANTIZE": quantize, "DEQUANTIZE": dequantize, "CAST": cast,
 }  # fmt: skip

@@ -15,7 +15,17 @@ import numpy as np
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
 from monobloc.frontend.importing import Choices, Imported, as_declared, guarded, told, unknown_name
-from monobloc.frontend.tflite import arithmetic, convs, folds, movement, recurrent, resizing, variables
+from monobloc.frontend.tflite import (
+    arithmetic,
+    convs,
+    curves,
+    folds,
+    indexing,
+    movement,
+    recurrent,
+    resizing,
+    variables,
+)
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
 from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, read_model
 from monobloc.ir.graph import Graph, Value
@@ -23,8 +33,8 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 
 READERS: dict[str, Reader] = {
-    **arithmetic.READERS, **convs.READERS, **folds.READERS, **movement.READERS, **recurrent.READERS,
-    **resizing.READERS, **variables.READERS,
+    **arithmetic.READERS, **convs.READERS, **curves.READERS, **folds.READERS, **indexing.READERS, **movement.READERS,
+    **recurrent.READERS, **resizing.READERS, **variables.READERS,
 }  # fmt: skip
 
 

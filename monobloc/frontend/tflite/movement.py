@@ -7,7 +7,7 @@ import numpy as np
 from monobloc.frontend.tflite.arithmetic import held, same_scales, together
 from monobloc.frontend.tflite.node import Held, Result, TflNode
 from monobloc.ir.graph import Value
-from monobloc.ir.types import DType
+from monobloc.ops.indexing import gather_const
 from monobloc.ops.movement import pad, slice_of, transpose
 from monobloc.ops.shape import reshape
 
@@ -50,10 +50,11 @@ def strided_slice(n: TflNode) -> Result:
     x = n.x(0)
     begin, end, step = (n.ints(k, what) for k, what in ((1, "the begin"), (2, "the end"), (3, "the step")))
     masks = [n.options.whole(k) for k in range(5)]
-    if masks[2] or masks[3]:
-        n.unsupported("STRIDED_SLICE with an ellipsis or new axes")
     if n.options.flag(5):
         end = [p + q for p, q in zip(begin, end, strict=True)]
+    added: list[int] = []
+    if masks[2] or masks[3]:
+        begin, end, step, masks, added = _spread(n, x, begin, end, step, masks)
     if not len(begin) == len(end) == len(step) <= x.type.rank or 0 in step:
         n.fail(f"slices {x.type} from {begin} to {end} by {step}")
     at, shape = [], []
@@ -66,7 +67,37 @@ def strided_slice(n: TflNode) -> Result:
         else:
             shape.append(count)
         at.append((first, by, count))
+    for k in added:
+        shape.insert(k, 1)
     return [reshape(n.b, slice_of(n.b, x, at), shape)]
+
+
+def _spread(n: TflNode, x: Value, begin: list[int], end: list[int], step: list[int], masks: list[int]) -> tuple[
+        list[int], list[int], list[int], list[int], list[int]]:
+    """The same without an ellipsis and new axes, and where in the result the new axes stand"""
+    given, bits = len(begin), [[m >> k & 1 for k in range(len(begin))] for m in masks]
+    if sum(bits[2]) > 1 or not given == len(end) == len(step):
+        n.fail(f"slices {x.type} from {begin} to {end} by {step} with {sum(bits[2])} ellipses")
+    taken = [k for k in range(given) if not bits[3][k] or bits[2][k]]
+    more = x.type.rank - (len(taken) - sum(bits[2]))
+    if more < 0:
+        n.fail(f"slices {x.type} from {begin} to {end} by {step}")
+    out: list[list[int]] = [[], [], [], [], [], []]
+    added, made = [], 0
+    for k in range(given):
+        if bits[2][k]:  # all of the axes that nothing names
+            for column, v in zip(out, (0, 0, 1, 1, 1, 0), strict=True):
+                column.extend([v] * more)
+            made += more
+        elif bits[3][k]:
+            added.append(made)
+            made += 1
+        else:
+            for column, v in zip(out, (begin[k], end[k], step[k], bits[0][k], bits[1][k], bits[4][k]), strict=True):
+                column.append(v)
+            made += not bits[4][k]
+    packed = [sum(v << k for k, v in enumerate(column)) for column in out[3:]]
+    return out[0], out[1], out[2], [packed[0], packed[1], 0, 0, packed[2]], added
 
 
 def _range(begin: list[int], end: list[int], step: list[int], masks: list[int], k: int, d: int) -> tuple[int, int, int]:
@@ -165,22 +196,21 @@ def _pads(n: TflNode, x: Value, first: bool) -> tuple[list[int], list[int]]:
 
 
 def mirror_pad(n: TflNode) -> Result:
-    if n.options.whole(0, "b"):
-        n.unsupported("MIRROR_PAD that repeats the border")
-    x = n.x(0)
-    return [pad(n.b, x, *_pads(n, x, False), "reflect", None)]
+    """Mode 0 leaves the border out of the mirror image, 1 repeats it."""
+    x, mode = n.x(0), n.options.whole(0, "b")
+    low, high = _pads(n, x, False)
+    if mode not in (0, 1) or any(max(p, q) > d - 1 + mode for p, q, d in zip(low, high, x.shape, strict=True)):
+        n.fail(f"mirrors {low} and {high} elements of {x.type} in mode {mode}")
+    if mode == 0:
+        return [pad(n.b, x, low, high, "reflect", None)]
+    for k, (p, q) in enumerate(zip(low, high, strict=True)):
+        if p or q:
+            at = np.pad(np.arange(x.shape[k]), (p, q), "symmetric")
+            x = gather_const(n.b, x, at, k)
+    return [x]
 
 
-# -- by index, and repeated -------------------------------------------------------------------------
-def gather(n: TflNode) -> Result:
-    x, at = n.x(0), n.x(1)
-    if n.options.whole(1):
-        n.unsupported("GATHER with batch dimensions")
-    if at.dtype not in (DType.I32, DType.I64):
-        at = n.b.one("Cast", at, to=DType.I32)
-    return [n.b.one("Gather", x, at, axis=n.axis(n.options.whole(0), x.type.rank))]
-
-
+# -- repeated ---------------------------------------------------------------------------------------
 def tile(n: TflNode) -> Result:
     x = n.x(0)
     return [n.b.one("Tile", x, repeats=n.ints(1, "the repeats"))]
@@ -230,6 +260,6 @@ READERS = {
     "RESHAPE": reshaped, "SQUEEZE": squeeze, "EXPAND_DIMS": expand_dims, "TRANSPOSE": transposed,
     "STRIDED_SLICE": strided_slice, "SLICE": sliced, "SPLIT": split, "SPLIT_V": split_v, "UNPACK": unpack,
     "CONCATENATION": concatenation, "PACK": pack, "PAD": padded, "PADV2": padded, "MIRROR_PAD": mirror_pad,
-    "GATHER": gather, "TILE": tile, "BROADCAST_TO": broadcast_to, "FILL": fill, "SHAPE": shape_of,
+    "TILE": tile, "BROADCAST_TO": broadcast_to, "FILL": fill, "SHAPE": shape_of,
     "SPACE_TO_DEPTH": space_to_depth, "DEPTH_TO_SPACE": depth_to_space,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,12 @@ def reduced(m: Array) -> Array:
     return np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF).astype(np.int32)
 
 
+def power_of_two(x: np.float32) -> int | None:
+    """log2 of x, where x is about a power of two"""
+    log = math.log2(float(x)) if x > 0 else math.inf
+    return round(log) if math.isfinite(log) and abs(log - round(log)) < 1e-3 else None
+
+
 NONE, RELU, RELU_N1_TO_1, RELU6, TANH, SIGN_BIT = range(6)
 CLAMPS: dict[int, tuple[float, float]] = {
     NONE: (-math.inf, math.inf), RELU: (0.0, math.inf), RELU_N1_TO_1: (-1.0, 1.0), RELU6: (0.0, 6.0),
@@ -68,9 +75,31 @@ def table(f: Callable[[Array], Array], scale: np.float32, zero: int, out_scale: 
     x = np.arange(info.min, info.max + 1, dtype=np.int64)
     real = (scale * (x - zero).astype(np.float32)).astype(np.float32)
     inverse = np.float32(1) / out_scale
-    y = (f(real) * inverse).astype(np.float32)
+    y = (f(real).astype(np.float32) * inverse).astype(np.float32)
     rounded = np.where(y >= 0, np.floor(y.astype(np.float64) + 0.5), np.ceil(y.astype(np.float64) - 0.5))
     out: Array = np.clip(np.trunc(rounded + out_zero), info.min, info.max).astype(info.dtype)
+    return out
+
+
+def _rounded(x: Array) -> Array:
+    """Half away from zero"""
+    out: Array = np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x)
+    return out
+
+
+def table16(f: Callable[[Array], Array], scale: Any, zero: int, out_scale: Any, out_zero: int) -> Array:
+    """A function of 16 bits at every 128th place, and one more. Between two places a line is drawn; each value is
+    moved by half of what the line misses in its middle. All is computed in the type of the scales."""
+    kind = type(scale)
+    lo, hi = (scale * kind(k - zero) for k in (-32768, 32767))
+    out_lo, out_hi = (out_scale * kind(k - out_zero) for k in (-32768, 32767))
+    step, inverse, at = (hi - lo) / kind(512), kind(65536) / (out_hi - out_lo), np.arange(512).astype(kind)
+    here, there, middle, last = (
+        f(p.astype(kind)).astype(kind) * inverse
+        for p in (lo + at * step, lo + (at + kind(1)) * step, lo + at * step + step / kind(2), np.array([hi])))
+    line = _rounded((there + _rounded(here)) / kind(2))
+    values, last = _rounded(here) - _rounded((line - _rounded(middle)) / kind(2)), _rounded(last)
+    out: Array = np.clip(np.concatenate([values, last]), -32768, 32767).astype(np.int16)
     return out
 
 

@@ -1,0 +1,16 @@
+"""Every single operator of the tests"""
+
+from __future__ import annotations
+
+import cases_first
+import cases_plain
+import cases_quantized
+from tfl_single import Case
+
+FAMILIES = {"first": cases_first, "plain": cases_plain, "quantized": cases_quantized}
+
+
+def every() -> list[Case]:
+    cases = [c for m in FAMILIES.values() for c in m.every()]
+    assert len({c.name for c in cases}) == len(cases)
+    return cases
