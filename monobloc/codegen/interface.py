@@ -83,6 +83,9 @@ def header(i: Interface) -> str:
         "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         f"enum {{ {up}_OK, {up}_E_INDEX, {up}_E_SHAPE, {up}_E_CPU, {up}_E_BUSY, {up}_E_FOREIGN = 256 }};",
         f"const char *{p}_strerror(int status);", "",
+        "#ifdef __GNUC__ /* who ignores a status is warned */",
+        f"#define {up}_STATUS __attribute__((warn_unused_result))",
+        "#else", f"#define {up}_STATUS", "#endif", "",
     ]
     for kind, ports in (("in", i.inputs), ("out", i.outputs)):
         macros = macro_names(port_names(ports))
@@ -90,7 +93,7 @@ def header(i: Interface) -> str:
             out += _port_declarations(i, kind, port, f"{up}_{kind.upper()}_{macro}")
     out += [
         f"/* One inference: {up}_OK or an error. Not re-entrant: see {p}_run_at. */",
-        f"int {p}_run(void);",
+        f"int {p}_run(void) {up}_STATUS;",
         f"void {p}_reset(void);",
         f"void {p}_set_threads(int n);",
         f"void {p}_stop(void);",
@@ -98,7 +101,7 @@ def header(i: Interface) -> str:
         f"/* Re-entrant: one ram of {p}_ram_size bytes per thread, aligned to 64, {p}_reset_at once on a new one. */",
         f"#define {up}_RAM_MAX {i.arena}u",
         f"extern const size_t {p}_ram_size;",
-        f"int {p}_run_at(void *ram);",
+        f"int {p}_run_at(void *ram) {up}_STATUS;",
         f"void {p}_reset_at(void *ram);",
         "", "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]

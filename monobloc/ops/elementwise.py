@@ -312,11 +312,26 @@ class BitShift(Elementwise):
 
 
 # -- variadic ---------------------------------------------------------------------------------------
+MOST_TERMS = 32  # of one node: an expression is as deep as its chain is long
+
+
 class Variadic(Elementwise):
     """Max, Min, Sum, Mean of any number of inputs: a chain from the left"""
 
     fn: ClassVar[str]
     numpy: ClassVar[Callable[..., Any]]
+    chain: ClassVar[str] = ""  # the operator of the chain's links, where it is another one
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        terms = list(n.inputs)
+        if len(terms) <= MOST_TERMS:
+            return b.emit(self.name, terms)
+        while len(terms) > MOST_TERMS:
+            terms[:MOST_TERMS] = [b.one(self.chain or self.name, *terms[:MOST_TERMS])]
+        return self.finish(b, b.one(self.chain or self.name, *terms), len(n.inputs))
+
+    def finish(self, b: Any, chain: Value, count: int) -> Sequence[Value | None]:
+        return [chain]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         out = xs[0]
@@ -359,6 +374,10 @@ class Mean(Variadic):
     name = "Mean"
     fn = "add"
     numpy = staticmethod(np.add)
+    chain = "Sum"
+
+    def finish(self, b: Any, chain: Value, count: int) -> Sequence[Value | None]:
+        return [b.one("Div", chain, b.const(np.array(count), chain.dtype))]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         total = super().ref(attrs, *xs)

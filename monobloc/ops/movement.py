@@ -195,19 +195,21 @@ class Concat(OpDef):
         return np.concatenate(xs, attrs["axis"])  # type: ignore[arg-type]
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
-        axis = n.attrs["axis"]
-        parts = [(x, v.shape[axis]) for x, v in zip(xs, n.used, strict=True) if x is not None and v.shape[axis]]
+        axis, starts, parts = n.attrs["axis"], [0], []
+        for x, v in zip(xs, n.used, strict=True):
+            if x is not None and v.shape[axis]:
+                parts.append((x, v.shape[axis]))
+                starts.append(starts[-1] + v.shape[axis])
 
-        def at(*i: Expr) -> Expr:
-            out, end = None, n.outputs[0].shape[axis]
-            for x, size in reversed(parts):
-                k = clamp(i[axis] - (end - size), size)
-                piece = x(*i[:axis], k, *i[axis + 1 :])
-                out = piece if out is None else select(i[axis].lt(end), piece, out)
-                end -= size
-            return lift(0, n.outputs[0].dtype) if out is None else out
+        def among(i: tuple[Expr, ...], low: int, high: int) -> Expr:
+            """The element at `i`, which one of these parts holds: halved, so that no expression is deep."""
+            if high - low == 1:
+                x, size = parts[low]
+                return x(*i[:axis], clamp(i[axis] - starts[low], size), *i[axis + 1 :])
+            mid = (low + high) // 2
+            return select(i[axis].lt(starts[mid]), among(i, low, mid), among(i, mid, high))
 
-        return at
+        return lambda *i: among(i, 0, len(parts)) if parts else lift(0, n.outputs[0].dtype)
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         x = rng.standard_normal((2, 3, 4)).astype(np.float32)

@@ -24,6 +24,7 @@ from monobloc.passes.contraction import BYTES, FLOATS, INTEGER_OPS, is_contracti
 from monobloc.passes.rewrite import only_use
 
 MAX_GROUP = 48
+MAX_READS = 64  # operands of a fused node: who reads a Concat of thousands would choose among them for every element
 CHEAP_OPS = 6
 EXACT_OPS = ("Add", "Sub", "Mul")  # of int32
 
@@ -84,7 +85,7 @@ class Groups:
     def _obstacle(self, p: Node, node: Node, v: Value) -> str:
         if not only_use(self.g, v):
             return f"its result is read {self.g.uses(v)} times"
-        if len(self.of[p]) + len(self.of[node]) > MAX_GROUP:
+        if size(self.of[p]) + size(self.of[node]) > MAX_GROUP:
             return "the group would be too large"
         reads = reads_per_element(node, v)
         cost = costs([n for n in self.of[p] if n is not node])
@@ -153,11 +154,17 @@ def fuse_group(g: Graph, nodes: Sequence[Node]) -> Node:
     return fused
 
 
+def size(group: Sequence[Node]) -> int:
+    """Nodes; one of many operands counts for several, since its expression is as deep as they are many."""
+    return sum(max(1, len(n.inputs) - 3) for n in group)
+
+
 # -- what may be fused --------------------------------------------------------------------------------
 def fusible(n: Node) -> bool:
     """Whether a node is a tensor expression of one result (not a part-wise one like Concat)."""
     d = opdef(n)
-    return d.has_expr and not d.has_routine and len(n.outputs) == 1 and not getattr(d, "parts", None)
+    return (d.has_expr and not d.has_routine and len(n.outputs) == 1 and len(n.inputs) <= MAX_READS
+            and not getattr(d, "parts", None))
 
 
 def epilogue_obstacle(n: Node, v: Value) -> str:

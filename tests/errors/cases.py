@@ -306,6 +306,13 @@ def declared_output_shape_contradicts(tmp: Path) -> Any:
 
 
 @case
+def declared_window_shape_contradicts(tmp: Path) -> Any:
+    """The last window lies in the padding, and is none."""
+    return text("g (float[1,1,4,4] x) => (float[1,1,3,3] y) "
+                "{ y = MaxPool <kernel_shape = [2,2], strides = [2,2], pads = [1,0,1,1], ceil_mode = 1> (x) }")
+
+
+@case
 def declared_inner_rank_contradicts(tmp: Path) -> Any:
     return text("g (float[2,3] x) => (float[2,3] y) <float[6] h> { h = Relu(x)  y = Abs(h) }")
 
