@@ -17,6 +17,7 @@ from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError, tell
 from monobloc.frontend import MODEL_SUFFIXES, Choices, Imported, load_model
+from monobloc.ir.dims import NamedShape, normal
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, gone
 from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
@@ -60,15 +61,15 @@ def choices_of(o: Options) -> Choices:
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
     imported = load_model(path, choices_of(o))
-    if o.start_from:
-        start_from(imported.graph, o.start_from)
+    for g in imported.graphs if o.start_from else ():
+        start_from(g, o.start_from)
     return imported
 
 
 def module_of(path: Path, imported: Imported, o: Options) -> Module:
     """Prefix and title of a model file."""
     title = o.name or path.stem
-    return Module(imported.graph, identifier(title), title, str(path))
+    return Module(imported.graph, identifier(title), title, str(path), more=imported.more)
 
 
 # -- stage 1 ------------------------------------------------------------------------------------------
@@ -285,8 +286,8 @@ def user_cache() -> Path:
 def compile(  # noqa: A001 - the public name
     model: str | Path | bytes | Mapping[str, Any] | Any,
     target: str = "host",
-    shape: Mapping[str, Sequence[int]] | None = None,
-    dim: Mapping[str, int] | None = None,
+    shape: Mapping[str, Sequence[int | str]] | None = None,
+    dim: Mapping[str, int | Sequence[int]] | None = None,
     lto: str = "thin",
     numerics: str = "default",
     threads: int = 1,
@@ -311,7 +312,7 @@ def compile(  # noqa: A001 - the public name
     """
     o = Options(
         target=resolve_target(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
-        shapes=_shapes(shape or {}), dims=dict(dim or {}),
+        shapes=_shapes(shape or {}), dims={k: normal(v) for k, v in (dim or {}).items()},
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
         ignore_shapes=ignore_declared_shapes,
         connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
@@ -335,11 +336,11 @@ def compile(  # noqa: A001 - the public name
     return CompiledModel(out, keep=folder)
 
 
-def _shapes(given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _shapes(given: Mapping[str, Any]) -> dict[str, NamedShape]:
     """A shape; of a sequence a list of them; None for an optional without a value."""
-    out: dict[str, tuple[int, ...]] = {}
+    out: dict[str, NamedShape] = {}
     for name, shape in given.items():
-        if shape is None or (len(shape) and not isinstance(shape[0], (int, np.integer))):
+        if shape is None or (len(shape) and not isinstance(shape[0], (int, np.integer, str))):
             out |= shapes_of_items(name, shape)
         else:
             out[name] = tuple(shape)

@@ -93,7 +93,7 @@ def _spec(name: str, specs: Sequence[TensorSpec], word: str) -> TensorSpec:
 def _fitting(value: np.ndarray, s: TensorSpec, word: str) -> np.ndarray:
     if value.dtype.kind == "V" and value.dtype.itemsize == s.dtype.itemsize:
         value = value.view(s.dtype)  # .npy has no name for bfloat16
-    if value.shape != s.shape or value.dtype != s.dtype:
+    if not s.fits(value.shape) or value.dtype != s.dtype:
         raise ModelError(f"`{word}` holds {value.dtype}{list(value.shape)}, input `{s.name}` is "
                          f"{s.dtype}{list(s.shape)}")
     return value

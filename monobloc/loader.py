@@ -8,12 +8,13 @@ himself; outputs are copies unless `copy=False`, which gives views that the next
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,22 @@ class _TensorInfo(ctypes.Structure):
     ]
 
 
+class _Dim(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("least", ctypes.c_int64), ("most", ctypes.c_int64),
+        ("n_sizes", ctypes.c_int32), ("sizes", ctypes.POINTER(ctypes.c_int64)),
+    ]
+
+
+class _Dynamic(ctypes.Structure):
+    _fields_ = [
+        ("n_dims", ctypes.c_int32), ("dims", ctypes.POINTER(_Dim)),
+        ("axes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
+        ("set", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64)),
+        ("shapes", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))),
+    ]
+
+
 class _ModelInfo(ctypes.Structure):
     _fields_ = [
         ("abi", ctypes.c_uint32), ("size", ctypes.c_uint32), ("name", ctypes.c_char_p),
@@ -54,16 +71,28 @@ class _ModelInfo(ctypes.Structure):
         ("stop", ctypes.CFUNCTYPE(None)), ("strerror", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
         ("target", ctypes.c_char_p), ("features", ctypes.c_char_p), ("max_threads", ctypes.c_int32),
         ("n_banks", ctypes.c_int32), ("banks", ctypes.c_void_p),
+        ("dynamic", ctypes.POINTER(_Dynamic)),
     ]
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, numpy dtype and shape of an input or output."""
+    """Name, numpy dtype and shape of an input or output; of a model that takes several sizes, the largest.
+
+    `axes` then names, for every axis of an input, the dimension that it is, "" where it is none.
+    """
 
     name: str
     dtype: np.dtype
     shape: tuple[int, ...]
+    axes: tuple[str, ...] = ()
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape may be one, as far as its axes tell."""
+        if len(shape) != len(self.shape):
+            return False
+        axes = self.axes or ("",) * len(shape)
+        return all(n <= most if name else n == most for n, most, name in zip(shape, self.shape, axes, strict=True))
 
 
 class CompiledModel:
@@ -77,8 +106,12 @@ class CompiledModel:
             raise LinkError(f"cannot load `{path}`: {e}") from None
         self._info = _model_info(self._lib, index, self.path)
         self._ram = _aligned(int(self._info.ram_size))
+        self._sizes = Sizes(self._info) if self._info.size >= ctypes.sizeof(_ModelInfo) and self._info.dynamic else None
         self._inputs = [(s, self._view(i, s)) for s, i in _specs(self._info.inputs, self._info.n_inputs)]
         self._outputs = [(s, self._view(i, s)) for s, i in _specs(self._info.outputs, self._info.n_outputs)]
+        if self._sizes is not None:
+            axes = self._sizes.axes
+            self._inputs = [(replace(s, axes=a), view) for (s, view), a in zip(self._inputs, axes, strict=True)]
         self.reset()
         if self._info.max_threads > 1:
             self.set_threads(int(self._info.max_threads))
@@ -88,6 +121,14 @@ class CompiledModel:
         base = self._ram.ctypes.data
         offset = int(info.at(base) or 0) - base
         return self._ram[offset : offset + int(info.bytes)].view(spec.dtype).reshape(spec.shape)
+
+    def _now(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Inputs and outputs in the sizes set, in which they are dense."""
+        ins, outs = ([view for _, view in ports] for ports in (self._inputs, self._outputs))
+        if self._sizes is None or (shapes := self._sizes.shapes(self._ram.ctypes.data, ins, outs)) is None:
+            return ins, outs
+        now = [view.reshape(-1)[: math.prod(s)].reshape(s) for view, s in zip([*ins, *outs], shapes, strict=True)]
+        return now[: len(ins)], now[len(ins) :]
 
     # -- facts --
     @property
@@ -101,6 +142,11 @@ class CompiledModel:
     @property
     def outputs(self) -> list[TensorSpec]:
         return [s for s, _ in self._outputs]
+
+    @property
+    def dims(self) -> dict[str, tuple[int, ...] | range]:
+        """The dimensions that a run chooses, with the sizes that each may have."""
+        return {} if self._sizes is None else dict(self._sizes.dims)
 
     @property
     def arena_bytes(self) -> int:
@@ -118,22 +164,48 @@ class CompiledModel:
         return f"CompiledModel({self.name!r}, arena_bytes={self.arena_bytes})"
 
     # -- running --
+    def set_dims(self, **sizes: int) -> None:
+        """Sizes of the next runs, as the shapes given to `run` set them too."""
+        for name, n in sizes.items():
+            if self._sizes is None or name not in self._sizes.dims:
+                raise ModelError(f"{self.name} has no dimension `{name}` to set")
+            self._sizes.set(self._ram.ctypes.data, name, n)
+
     def input_buffer(self, name: str) -> np.ndarray:
         """The input inside the arena: write here, then `run({})` copies nothing."""
-        for spec, view in self._inputs:
+        for (spec, _), view in zip(self._inputs, self._now()[0], strict=True):
             if spec.name == name:
                 return view
         raise ModelError(f"{self.name} has no input `{name}`; it has {', '.join(s.name for s in self.inputs)}")
 
     def run(self, feeds: Mapping[str, Any] | None = None, *, copy: bool = True) -> dict[str, np.ndarray]:
         """One inference. Missing inputs keep what their buffer holds; unknown names are errors."""
-        for name, value in spread(feeds or {}, [s.name for s in self.inputs]).items():
-            self._write(self.input_buffer(name), name, value)
+        self.write(feeds or {})
         status = self._info.run_at(self._ram.ctypes.data)
         if status:
             code = f" with code {status - FOREIGN if status > 0 else status}" if not 0 <= status < FOREIGN else ""
             raise ModelError(f"{self.name}: {self._info.strerror(status).decode()}{code}")
-        return {s.name: view.copy() if copy else view for s, view in self._outputs}
+        names = [s.name for s, _ in self._outputs]
+        return {name: view.copy() if copy else view for name, view in zip(names, self._now()[1], strict=True)}
+
+    def write(self, feeds: Mapping[str, Any]) -> None:
+        """Inputs into the arena, for runs that are given none; their shapes set the sizes that a run chooses."""
+        feeds = spread(feeds, [s.name for s in self.inputs])
+        if self._sizes is not None:
+            self._take_sizes(feeds)
+        for name, value in feeds.items():
+            self._write(self.input_buffer(name), name, value)
+
+    def _take_sizes(self, feeds: Mapping[str, Any]) -> None:
+        """Dimensions as the inputs given have them."""
+        found: dict[str, tuple[int, str]] = {}
+        for spec in self.inputs:
+            shape = np.shape(feeds[spec.name]) if spec.name in feeds else ()
+            for name, n in zip(spec.axes, shape, strict=False):
+                if name and found.setdefault(name, (n, spec.name))[0] != n:
+                    raise ModelError(f"dimension `{name}` is {found[name][0]} in input `{found[name][1]}` and {n} in "
+                                     f"input `{spec.name}`")
+        self.set_dims(**{name: n for name, (n, _) in found.items()})
 
     def _write(self, view: np.ndarray, name: str, value: Any) -> None:
         array = np.asarray(value)
@@ -161,6 +233,36 @@ class CompiledModel:
     def stop(self) -> None:
         """End worker threads."""
         self._info.stop()
+
+
+class Sizes:
+    """The dimensions of a model that a run chooses."""
+
+    def __init__(self, info: _ModelInfo) -> None:
+        self._of, self._model = info.dynamic.contents, info.name.decode()
+        self.dims: dict[str, tuple[int, ...] | range] = {}
+        for k in range(self._of.n_dims):
+            d = self._of.dims[k]
+            sizes = tuple(d.sizes[i] for i in range(d.n_sizes)) if d.n_sizes else range(d.least, d.most + 1)
+            self.dims[d.name.decode()] = sizes
+        names = list(self.dims)
+        self.axes = [tuple("" if self._of.axes[k][a] < 0 else names[self._of.axes[k][a]]
+                           for a in range(info.inputs[k].rank)) for k in range(info.n_inputs)]
+
+    def set(self, ram: int, name: str, n: int) -> None:
+        if self._of.set(ram, list(self.dims).index(name), n):
+            sizes = self.dims[name]
+            told = f"{sizes[0]}..{sizes[-1]}" if isinstance(sizes, range) else ",".join(map(str, sizes))
+            raise ModelError(f"dimension `{name}` is {n}, {self._model} takes {told}")
+
+    def shapes(self, ram: int, ins: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> list[tuple[int, ...]] | None:
+        """Shapes of all inputs and outputs in the sizes set; None while one is not set."""
+        ranks = [v.ndim for v in (*ins, *outs)]
+        flat = (ctypes.c_int64 * max(sum(ranks), 1))()
+        if self._of.shapes(ram, flat):
+            return None
+        rest = iter(flat)
+        return [tuple(next(rest) for _ in range(r)) for r in ranks]
 
 
 def _aligned(size: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from monobloc.errors import ModelError
+from monobloc.ir.dims import NamedShape, Sizes, parse_sizes
 from monobloc.kernels.foreign import Row
 from monobloc.targets import Region, Target, resolve
 
@@ -30,8 +31,8 @@ class Options:
     optimize: Literal["speed", "size"] = "speed"
     numerics: Literal["default", "fast", "strict"] = "default"
     threads: int = 1
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, NamedShape] = field(default_factory=dict)
+    dims: Mapping[str, Sizes] = field(default_factory=dict)
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
     ignore_shapes: bool = False  # that the model's file declares of inner values and outputs
@@ -74,18 +75,21 @@ def parse_size(text: str) -> int:
     return int(float(m[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[2].upper()])
 
 
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`x=1x3x224x224`; `x=` is a scalar; `x=[3x4,5x4]` a sequence, `x=none` an optional without a value."""
-    out: dict[str, tuple[int, ...]] = {}
+def parse_shapes(texts: Sequence[str]) -> dict[str, NamedShape]:
+    """`x=1x3x224x224`; `x=` is a scalar; `x=[3x4,5x4]` a sequence, `x=none` an optional without a value;
+    `x=n,3,224,224` calls a size by a name that `--dim n=...` gives."""
+    out: dict[str, NamedShape] = {}
     for text in texts:
         name, eq, dims = text.rpartition("=")
         if m := re.fullmatch(r"\[((\d+(x\d+)*)?(,(\d+(x\d+)*)?)*)\]|none", dims):
             items = None if m[1] is None else [[int(d) for d in i.split("x") if d] for i in m[1].split(",")]
             out |= shapes_of_items(name, items if m[1] != "" else [])
             continue
-        if not eq or not re.fullmatch(r"(\d+(x\d+)*)?", dims):
-            raise ModelError(f"`--shape {text}` is no shape", hints=["write `--shape NAME=1x3x224x224`"])
-        out[name] = tuple(int(d) for d in dims.split("x")) if dims else ()
+        words = dims.split("," if "," in dims else "x") if dims else []
+        if not eq or not all(re.fullmatch(r"\d+|[A-Za-z_]\w*", w) for w in words):
+            raise ModelError(f"`--shape {text}` is no shape",
+                             hints=["write `--shape NAME=1x3x224x224`, or `--shape NAME=n,3,224,224 --dim n=1..8`"])
+        out[name] = tuple(int(w) if w.isdigit() else w for w in words)
     return out
 
 
@@ -97,17 +101,16 @@ def shapes_of_items(name: str, items: Sequence[Sequence[int]] | None) -> dict[st
     return {f"{name}[{k}]": tuple(d) for k, d in enumerate(items)} or {name: ()}
 
 
-def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """`batch=4`; ranges and sets are for models that keep the dimension, which is not offered yet."""
-    out = {}
+def parse_dims(texts: Sequence[str]) -> dict[str, Sizes]:
+    """`batch=4`; a set `1,4,8` or a range `1..8` stays open for the run."""
+    out: dict[str, Sizes] = {}
     for text in texts:
         name, eq, value = text.rpartition("=")
-        if eq and re.fullmatch(r"\d+\.\.\d+|\d+(,\d+)+", value):
-            raise ModelError(f"`--dim {text}`: a range or set of sizes is not supported yet",
-                             hints=[f"give one value: `--dim {name}={re.split(r'[.,]', value)[0]}`"])
-        if not eq or not re.fullmatch(r"\d+", value):
-            raise ModelError(f"`--dim {text}` is no size", hints=["write `--dim NAME=4`"])
-        out[name] = int(value)
+        sizes = parse_sizes(value)
+        if not eq or sizes is None:
+            raise ModelError(f"`--dim {text}` is no size",
+                             hints=["write `--dim NAME=4`, `--dim NAME=1,4,8` or `--dim NAME=1..8`"])
+        out[name] = sizes
     return out
 
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -123,6 +123,7 @@ def open_image(path: Path) -> Runnable:
 
 
 _INFO = re.compile(r"  (input|output) (.*) (\w+) (\[[\d, ]*\])")
+_SIZES = re.compile(r"  (sizes|axes) (\S*) (.*)")
 
 
 def _executable(path: Path, runner: tuple[str, ...]) -> Executable:
@@ -140,7 +141,12 @@ def _executable(path: Path, runner: tuple[str, ...]) -> Executable:
     for line in lines:
         if m := _INFO.fullmatch(line):
             found[m[1]].append(TensorSpec(m[2], DType(m[3]).numpy, tuple(ast.literal_eval(m[4]))))
-    return Executable(path, runner, lines[0].removeprefix("model "), found["input"], found["output"])
+    told = [m for line in lines if (m := _SIZES.fullmatch(line))]
+    dims = [m[3] for m in told if m[1] == "sizes"]
+    axes = {m[3]: tuple("" if k == "-1" else dims[int(k)] for k in m[2].split(",") if k)
+            for m in told if m[1] == "axes"}
+    inputs = [replace(s, axes=axes.get(s.name, ())) for s in found["input"]]
+    return Executable(path, runner, lines[0].removeprefix("model "), inputs, found["output"])
 
 
 @dataclass

@@ -206,10 +206,12 @@ def _bound(bind: Mapping[str, np.ndarray], session: Any) -> dict[str, np.ndarray
     return out
 
 
-def reference(g: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """By the operators' own numpy references"""
+def reference(graphs: Sequence[Graph], feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """By the operators' own numpy references; of several versions, the one that has the feeds' sizes"""
     from monobloc.ir.interp import interpret
 
+    g = next((x for x in graphs if all(feeds[n].shape == v.shape for v in x.inputs
+                                       if (n := v.origin or v.name) in feeds)), graphs[0])
     starts = {v.origin or v.name: np.zeros(v.shape, v.dtype.numpy) for v in g.inputs if v.state}
     return interpret(g, {**starts, **feeds})
 

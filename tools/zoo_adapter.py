@@ -32,10 +32,22 @@ def _stepped(m: Any, path: str, feeds: dict[str, np.ndarray], steps: int) -> dic
     return {name: np.stack([y[k] for y in made]) if steps else made[0][k] for k, name in enumerate(outs)}
 
 
-def _once(path: str, feeds: dict[str, np.ndarray], lto: str, threads: int, steps: int = 0) -> dict[str, np.ndarray]:
+def _sizes(meta: dict[str, Any], feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+    """One image for all examples: axes that have other sizes in another example are dimensions of the run."""
+    shapes: dict[str, list[int | str]] = {name: list(x.shape) for name, x in feeds.items()}
+    names: dict[tuple[int, ...], str] = {}
+    for name, shape in shapes.items():
+        for axis in range(len(shape)):
+            met = tuple(e["inputs"][name]["shape"][axis] for e in meta["examples"])
+            if len(set(met)) > 1:
+                shape[axis] = names.setdefault(met, f"s{len(names)}")
+    return {"shape": shapes, "dim": {name: met for met, name in names.items()}}
+
+
+def _once(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], lto: str, threads: int,
+          steps: int = 0) -> dict[str, np.ndarray]:
     tflite = path.endswith(".tflite")
-    shapes = {} if tflite else {name: x.shape for name, x in feeds.items()}
-    m = monobloc.compile(path, shape=shapes, lto=lto, threads=threads)
+    m = monobloc.compile(path, lto=lto, threads=threads, **({} if tflite else _sizes(meta, feeds)))
     try:
         return _stepped(m, path, feeds, steps) if tflite else m.run(feeds)
     finally:
@@ -46,7 +58,7 @@ def run(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], steps: in
     first: dict[str, np.ndarray] | None = None
     for lto in MODES:
         for threads in (1, 2):
-            got = _once(path, feeds, lto, threads, steps)
+            got = _once(path, meta, feeds, lto, threads, steps)
             if first is None:
                 first = got
             for name, y in got.items():
@@ -57,12 +69,12 @@ def run(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], steps: in
 
 
 def run_none(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    return _once(path, feeds, "none", 1, steps)
+    return _once(path, meta, feeds, "none", 1, steps)
 
 
 def run_thin(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    return _once(path, feeds, "thin", 1, steps)
+    return _once(path, meta, feeds, "thin", 1, steps)
 
 
 def run_full(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    return _once(path, feeds, "full", 1, steps)
+    return _once(path, meta, feeds, "full", 1, steps)

@@ -55,7 +55,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     MODEL: {
         "name": _flag(str, "--name", metavar="NAME", group=MODEL, help="prefix of the C names (default: the stem)"),
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
-        "dim": _many("--dim", metavar="BATCH=4", group=MODEL, help="size of a symbolic dimension"),
+        "dim": _many("--dim", metavar="BATCH=4", group=MODEL,
+                     help="size of a symbolic dimension; `1,4,8` or `1..8`: a run chooses one"),
         "ignore_declared_shapes": _flag(bool, "--ignore-declared-shapes", group=MODEL,
                                         help="stale shapes in the file are no error"),
     },

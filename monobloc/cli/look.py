@@ -187,8 +187,8 @@ def _show_graphs(file: Path, o: Options) -> int:
     modules = _modules(file, o)
     if not modules:
         raise LinkError(f"`{file}` holds no graph", hints=["models, objects and archives do"])
-    for m in modules:
-        console.say(print_graph(copy_graph(m.graph)))
+    for g in (g for m in modules for g in m.graphs):
+        console.say(print_graph(copy_graph(g)))
     return 0
 
 

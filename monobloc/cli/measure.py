@@ -129,7 +129,7 @@ def compared(path: Path, o: Options, built: Built, feeds: Feeds, how: Verify) ->
 
 def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -> dict[str, np.ndarray]:
     if against == "reference":
-        return verify_run.reference(built.made.imported[str(path)].graph, feeds)
+        return verify_run.reference(built.made.imported[str(path)].graphs, feeds)
     if path.suffix == ".tflite":
         return _tflite_expected(path, o, built, feeds)
     if o.start_from:
@@ -151,7 +151,7 @@ def oracle_of(path: Path, o: Options, against: str) -> str:
 def _tflite_expected(path: Path, o: Options, built: Built, feeds: Feeds) -> dict[str, np.ndarray]:
     """LiteRT's reference kernels, or ours where it is not installed or knows no such output"""
     if oracle_of(path, o, "LiteRT") == "reference":
-        return verify_run.reference(built.made.imported[str(path)].graph, feeds)
+        return verify_run.reference(built.made.imported[str(path)].graphs, feeds)
     return litert.Session(path).run({**feeds, **o.bind})
 
 
@@ -194,7 +194,7 @@ def _per_layer(path: Path, o: Options, how: Verify) -> None:
     feeds = (read_feeds([str(how.data)], built.image.inputs) if how.data
              else feeds_for(built.image.inputs, how.input, how.seed, built.limits))
     if how.against == "reference":
-        want = verify_run.reference(built.made.imported[str(path)].graph, feeds)
+        want = verify_run.reference(built.made.imported[str(path)].graphs, feeds)
     else:
         session = verify_run.ort_session(verify_run.with_outputs(path, names))
         want = verify_run.ort_run(session, feeds, o.bind, names)

@@ -36,6 +36,7 @@ from monobloc.passes.select import (
     element_types,
     iconv_descriptor,
     idwconv_descriptor,
+    packed_nv,
     zero_point,
 )
 from monobloc.targets import Target
@@ -269,24 +270,12 @@ def _gemm(c: Contraction, t: Target, at: Places) -> KernelText:
         a=(inner.x, rows.x, x.strides[-1] if k > 1 else 1),
         b=None if c.node.attrs["packed"] else (w.strides[-2] if k > 1 else n, 1),
         b_batch=inner.w, c=(inner.out, rows.out), types=element_types(c)[1:],
-        caches=caches(t),
+        caches=caches(t), nv=packed_nv(c) if c.node.attrs["packed"] else 0,
     )
-    if c.node.attrs["packed"]:
-        desc = _as_packed(desc, dict(c.node.attrs["tiles"])["nv"], rows.extent, t)
     axes = _matmul_axes(c, rows.extent, inner.extent, bool(joint))
     if not batch:
         return _kernel("gemm", desc, _epilogue(c, axes, at), [*_operands(c, at), "0"])
     return _with_outer_loops(c, at, desc, batch, axes)
-
-
-def _as_packed(desc: dict[str, int], nv: int, rows: int, t: Target) -> dict[str, int]:
-    """The same product in tiles of the width the weights were packed for."""
-    if desc["nv"] == nv:
-        return desc
-    mr1, n1, mr2, n2 = tiles.cover(rows, tiles.max_mr(nv, t.f32_lanes, t.vector_registers))
-    nr = nv * t.f32_lanes
-    return desc | {"nv": nv, "mr1": mr1, "n1": n1, "mr2": mr2, "n2": n2, "rb": min(desc["rb"], n1 + n2),
-                   "b_panel": desc["k"] * nr, "b_row": nr, "ku": 0, "pf": tiles.PF_NONE}
 
 
 def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from monobloc.codegen import sizes
 from monobloc.codegen.names import c_string, comment, mangle, scoped
 from monobloc.codegen.place import Bank
+from monobloc.codegen.sizes import Sizes
 from monobloc.ir.types import DType, TensorType
 from monobloc.targets import Target
 
@@ -61,6 +63,7 @@ class Interface:
     banks: tuple[Bank, ...]
     strict: bool = False
     shared: bool = False  # memory that lives within a run is the program's, one for all models
+    sizes: Sizes = Sizes()  # dimensions that a run chooses
 
 
 def port_names(ports: tuple[Port, ...]) -> list[str]:
@@ -87,6 +90,7 @@ def header(i: Interface) -> str:
         f"#define {up}_STATUS __attribute__((warn_unused_result))",
         "#else", f"#define {up}_STATUS", "#endif", "",
     ]
+    out += sizes.declarations(p, i.sizes)
     for kind, ports in (("in", i.inputs), ("out", i.outputs)):
         macros = macro_names(port_names(ports))
         for port, macro in zip(ports, macros, strict=True):
@@ -112,14 +116,16 @@ def _port_declarations(i: Interface, kind: str, port: Port, up: str) -> list[str
     p, name = i.prefix, mangle(port.name)
     const = "const " if kind == "out" else ""
     dims = ", ".join(map(str, port.type.shape)) or "1"
+    most = " at most" if i.sizes.dims else ""
     what = "where to write the input" if kind == "in" else "the output of the last run"
     return [
-        f"/* {comment(port.name)}: {port.type.dtype.value}{list(port.type.shape)}, {what} */",
+        f"/* {comment(port.name)}: {port.type.dtype.value}{list(port.type.shape)}{most}, {what} */",
         f"#define {up}_SIZE {port.type.size}",
         f"#define {up}_RANK {port.type.rank}",
         f"#define {up}_DIMS {{{dims}}}",
         f"{const}{port.c} *{p}_{kind}_{name}(void);",
         f"{const}{port.c} *{p}_{kind}_{name}_at(void *ram);",
+        *(sizes.output_declarations(p, port.name, i.sizes) if kind == "out" else ()),
         "",
     ]
 
@@ -142,6 +148,7 @@ def implementation(i: Interface) -> str:
     ]
     for kind, ports in (("in", i.inputs), ("out", i.outputs)):
         out += [line for port in ports for line in _accessors(i, kind, port)]
+    out += sizes.definitions(p, i.sizes, [x.name for x in i.outputs], f"{own_bank(i, i.banks[0])}")
     out += _runs(i)
     out += _info(i)
     return "\n".join(out) + "\n"
@@ -214,10 +221,10 @@ def _runs(i: Interface) -> list[str]:
         "static __attribute__((noinline)) int run_in(mb_mem mem) {",
         "  int e = mb_cpu_check(FEATURES);",
         "  if (e) return e;",
+        *sizes.choice(i.sizes),
         f"  const uint64_t fp = {enter}();",
+        *sizes.calls(i.sizes, i.parts),
     ]
-    for part in i.parts:
-        out.append(f"  if (!e) e = {part}(mem);")
     threads = "mb_set_threads(n)" if i.threads > 1 else "(void)n"
     stop = "mb_stop()" if i.threads > 1 else "(void)0"
     out += [
@@ -238,6 +245,7 @@ def _runs(i: Interface) -> list[str]:
         "}",
         f"MB_EXPORT void {p}_reset_at(void *ram) {{",
         "  (void)ram;",
+        *(f"  ((int64_t *)ram)[{k}] = -1;" for k, _ in enumerate(i.sizes.dims)),
         *(f"  __builtin_memset((char *)ram + {x.offset}, 0, {x.bytes}u);" for x, _ in i.states),
         "}",
         f"MB_EXPORT void {p}_reset(void) {{",
@@ -266,6 +274,7 @@ def _info(i: Interface) -> list[str]:
             for k, port in enumerate(ports)
         ]
         out += [f"static const struct mb_tensor_info {kind}s[] = {{", *(rows or ["  {0}"]), "};"]
+    out += sizes.table(i.sizes)
     out += [
         f"static void *own_ram(void) {{ return {own_bank(i, i.banks[0])}; }}",
         "static const struct mb_bank banks[] = {",
@@ -281,6 +290,7 @@ def _info(i: Interface) -> list[str]:
         f"  .set_threads = {p}_set_threads, .stop = {p}_stop, .strerror = {p}_strerror,",
         f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = FEATURES,",
         f"  .max_threads = {i.threads}, .n_banks = {len(i.banks)}, .banks = banks,",
+        *(["  .dynamic = &dynamic,"] if i.sizes.dims else []),
         "};",
     ]
     return out

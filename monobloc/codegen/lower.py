@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from monobloc.codegen.interface import Interface, Port, header, implementation
 from monobloc.codegen.place import Placement, place
+from monobloc.codegen.sizes import Room
 from monobloc.codegen.unit import Unit, UnitWriter, scratch_bytes
 from monobloc.ir.graph import Graph, Value
 from monobloc.passes import Dump, PassContext, run_passes
@@ -21,11 +22,21 @@ class Lowered:
     placement: Placement
     unit: Unit
     interface: Interface
+    more: tuple[Lowered, ...] = ()  # further versions, at other sizes; the interface is that of all
+
+    @property
+    def versions(self) -> tuple[Lowered, ...]:
+        return (self, *self.more)
 
     @property
     def files(self) -> dict[str, str]:
         """C files for the target; the interface's own is for the baseline"""
-        return self.unit.files
+        return {name: text for v in self.versions for name, text in v.unit.files.items()}
+
+    @property
+    def weights(self) -> dict[str, Value]:
+        """Every constant that the code names, by its symbol"""
+        return {symbol: v for x in self.versions for symbol, v in x.unit.weights.items()}
 
     @property
     def interface_file(self) -> str:
@@ -46,7 +57,7 @@ class Lowered:
 
     @property
     def weights_bytes(self) -> int:
-        return sum(v.type.bytes for v in self.unit.weights.values())
+        return self.interface.weights_bytes
 
 
 def lower(
@@ -65,10 +76,12 @@ def lower(
     return generate(g, ctx, prefix, title, profile)
 
 
-def generate(g: Graph, ctx: PassContext, prefix: str, title: str, profile: bool = False) -> Lowered:
-    """Place and write a graph that the passes are done with."""
+def generate(
+    g: Graph, ctx: PassContext, prefix: str, title: str, profile: bool = False, room: Room | None = None
+) -> Lowered:
+    """Place and write a graph that the passes are done with; `room`: of a version, for what all share."""
     scratch = scratch_bytes(g, ctx.target, ctx.threads)
-    p = place(g, ctx, scratch)
+    p = place(g, ctx, scratch, room)
     unit = UnitWriter(g, p, ctx.target, prefix, ctx.threads, profile, by_content=ctx.stage == "object").write()
     kept = {v.state: dict(g.outputs)[v.state] for v in g.inputs if v.state}
     interface = Interface(

@@ -13,11 +13,12 @@ What remains are buffers with lifetimes, which `monobloc.plan` orders and packs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from monobloc import plan
 from monobloc.codegen.loops import flatten_loads
 from monobloc.codegen.regions import accesses, ram_regions, spread
+from monobloc.codegen.sizes import Room, ports_of
 from monobloc.codegen.storage import Storage, dense, is_dense
 from monobloc.ir.expr import Load, Var, free_vars, linear, walk
 from monobloc.ir.graph import Graph, Node, Value
@@ -30,6 +31,7 @@ from monobloc.passes.fuse import reads_per_element
 from monobloc.targets import Region
 
 ALIGN = 64
+SIZES = " sizes"  # the planner's name for the run's dimensions; no value has a blank in front
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,12 @@ class _Aliases:
     views: set[Node] = field(default_factory=set)
 
 
-def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int]) -> Placement:
-    """Plan a selected graph: aliases, order, offsets."""
+def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int], room: Room | None = None) -> Placement:
+    """Plan a selected graph: aliases, order, offsets. `room`: what its versions have in common."""
     aliases = find_aliases(g, ctx)
     program, roots = planner_program(g, aliases, scratch_bytes)
+    if room is not None:
+        program = replace(program, values=_with_room(g, program.values, room))
     made = plan.make_plan(program)
     regions = ram_regions(ctx.regions)
     if regions:
@@ -437,6 +441,16 @@ def planner_program(
         pinned = v.producer is None or v in exported
         values.append(plan.Value(v.name, v.type.bytes, plan.natural_align(v.type.bytes), pinned, v in exported))
     return plan.Program(tuple(values), tuple(steps), tuple(_in_place(g, a))), list(a.ids)
+
+
+def _with_room(g: Graph, values: Sequence[plan.Value], room: Room) -> tuple[plan.Value, ...]:
+    """The sizes first, then ports in order, each as large as in any version: so all versions place them alike."""
+    by_id = {v.id: v for v in values}
+    ports: dict[plan.Id, plan.Value] = {SIZES: plan.Value(SIZES, room.sizes, pinned=True)}
+    for name, v in ports_of(g):
+        most = max(room.ports[name], ports[v.name].bytes if v.name in ports else 0)
+        ports[v.name] = replace(by_id[v.name], bytes=most, align=plan.natural_align(most))
+    return (*ports.values(), *(v for v in values if v.id not in ports))
 
 
 def _producers(node: Node) -> list[str]:

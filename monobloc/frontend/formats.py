@@ -6,9 +6,11 @@ Each is imported when it is the one.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from monobloc.frontend.importing import Choices, Imported, Model
+from monobloc.frontend.versions import load_versions
 
 MODEL_SUFFIXES = (".onnx", ".tflite")
 
@@ -35,10 +37,9 @@ def tells_tflite(model: Model) -> bool:
 
 def load_model(model: Model, choices: Choices | None = None) -> Imported:
     """The graph of a model of any format"""
+    load: Callable[[Model, Choices], Imported]
     if tells_tflite(model):
-        from monobloc.frontend.tflite import load_tflite
-
-        return load_tflite(model, choices)
-    from monobloc.frontend.importer import load_onnx
-
-    return load_onnx(model, choices)
+        from monobloc.frontend.tflite import load_tflite as load
+    else:
+        from monobloc.frontend.importer import load_onnx as load
+    return load_versions(lambda c: load(model, c), choices or Choices())

@@ -18,10 +18,11 @@ from monobloc.errors import Diagnostics, ModelError, MonoblocError, UnsupportedE
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
-from monobloc.frontend.importing import Choices, Imported, Model, as_declared, guarded, unknown_name
+from monobloc.frontend.importing import Choices, Imported, Model, as_declared, fixed_shapes, guarded, unknown_name
 from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction, declared_types
+from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops.sequence import ABSENT, Absent, Items
@@ -106,13 +107,13 @@ class _Import:
         """Every input that is no initializer becomes an input of the graph, or a bound constant."""
         types = self._declared_inputs()
         bound = self._bound(types)
-        shapes = {**self.choices.shapes, **{k: v.shape for k, v in bound.items()}}
+        shapes = {**fixed_shapes(self.choices), **{k: v.shape for k, v in bound.items()}}
         empty = {k for k, (_, items) in self.sequences.items() if not items}
         empty |= {f"{k}[none]" for k, v in self.frame.names.items() if isinstance(v, Absent)}
         shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN and k not in empty}
         sizes: dict[str, Shape] = {}
         try:
-            sizes, self.dims, notes = solve(types, shapes, self.choices.dims, self.source.name)
+            sizes, self.dims, notes = solve(types, shapes, self._given(), self.source.name)
             self.notes += notes
         except ModelError as e:
             self._report(e)
@@ -121,6 +122,12 @@ class _Import:
         for name, (dtype, items) in self.sequences.items():
             values = [v for i in items if isinstance(v := self.frame.names.pop(i), Value)]
             self.frame.names[name] = Items(tuple(values), dtype) if len(values) == len(items) else UNKNOWN
+
+    def _given(self) -> dict[str, int]:
+        """Sizes by name, without those that are only words of `--shape`"""
+        words = {d for shape in self.choices.shapes.values() for d in shape}
+        known = {d.dim_param for v in self.proto.input for d in v.type.tensor_type.shape.dim}
+        return {k: n for k, n in fixed_dims(self.choices.dims).items() if k in known or k not in words}
 
     def _input(self, name: str, t: Declared, shape: Shape | None, bound: np.ndarray | None) -> Binding:
         if shape is None:

@@ -15,6 +15,7 @@ import onnx
 
 from monobloc.errors import InternalError, Loc, ModelError, MonoblocError
 from monobloc.frontend.dims import Declared
+from monobloc.ir.dims import NamedShape, Sizes, fixed_dims, normal
 from monobloc.ir.graph import Graph
 from monobloc.ir.types import Shape
 
@@ -27,19 +28,21 @@ OURS = (AssertionError, AttributeError, NameError, NotImplementedError, TypeErro
 class Choices:
     """What the user decides of a model.
 
-    `shapes` are of inputs, `dims` of symbols, `bind` fixes inputs to values. `keep_outputs` names the outputs
-    wanted, which may be any value of the graph. With `ignore_shapes` what the file declares of the shapes of inner
-    values and outputs need not be right.
+    `shapes` are of inputs, `dims` of symbols (several sizes: see `versions`), `bind` fixes inputs to values.
+    `keep_outputs` names the outputs wanted, which may be any value of the graph. With `ignore_shapes` what the file
+    declares of the shapes of inner values and outputs need not be right.
     """
 
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, NamedShape] = field(default_factory=dict)
+    dims: Mapping[str, Sizes] = field(default_factory=dict)
     bind: Mapping[str, Any] = field(default_factory=dict)  # arrays, once it is made
     keep_outputs: Sequence[str] | None = None
     ignore_shapes: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shapes", {k: tuple(int(d) for d in v) for k, v in self.shapes.items()})
+        object.__setattr__(self, "shapes", {k: tuple(d if isinstance(d, str) else int(d) for d in v)
+                                            for k, v in self.shapes.items()})
+        object.__setattr__(self, "dims", {k: normal(v) for k, v in self.dims.items()})
         object.__setattr__(self, "bind", {k: np.asarray(v) for k, v in self.bind.items()})
 
 
@@ -54,6 +57,23 @@ class Imported:
     ir_version: int
     producer: str
     metadata: dict[str, str]
+    more: tuple[Graph, ...] = ()  # further versions, at other sizes
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """All versions; a model of fixed sizes has one."""
+        return (self.graph, *self.more)
+
+
+def fixed_shapes(choices: Choices) -> dict[str, Shape]:
+    """The shapes given, their names as the sizes that `dims` has for them."""
+    dims = fixed_dims(choices.dims)
+    for name, shape in choices.shapes.items():
+        for d in shape:
+            if isinstance(d, str) and d not in dims:
+                raise ModelError(f"the shape given for '{name}' names the size '{d}', which is not given",
+                                 hints=[f"give it: `--dim {d}=4` or `--dim {d}=1..8`"])
+    return {name: tuple(dims[d] if isinstance(d, str) else d for d in shape) for name, shape in choices.shapes.items()}
 
 
 # -- errors -------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from monobloc.ir.dims import Dim
 from monobloc.ir.types import DType, TensorType
 
 
@@ -120,6 +121,8 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[tuple[str, Value]] = []
         self.nodes: list[Node] = []
+        self.dims: tuple[Dim, ...] = ()  # that a run chooses
+        self.at: dict[str, int] = {}  # this version's sizes of them
         self._names: set[str] = set()
         self._next: dict[str, int] = {}
 

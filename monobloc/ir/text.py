@@ -1,6 +1,7 @@
 """The one text form of a graph (`.mb`): dumps, tests, objects and bug reports use it, and it parses back.
 
     graph "mnist" {
+      dim "batch" "1,4,8" = 4
       in %x : f32[1,1,28,28]
       in %h : f32[1,64] as "state" state "state_out"
       const %w : f32[8,1,5,5] = @0123456789abcdef0123456789abcdef
@@ -12,6 +13,9 @@
 
 Constants of at most INLINE elements are written out; larger ones are named by content (`Const.key`)
 and their data live elsewhere: in an object's sections, or in a dump's `weights/` folder.
+
+`dim` lines are the dimensions that a run chooses, with this graph's sizes of them. Versions of one program
+stand one behind the other.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from monobloc.errors import ModelError
+from monobloc.ir.dims import Dim, parse_sizes
 from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.types import DType, TensorType, parse_type
 
@@ -36,6 +41,7 @@ def print_graph(g: Graph, indent: str = "") -> str:
     """The text of a graph; the same graph always gives the same text."""
     pad = indent + "  "
     lines = [f"{indent}graph {_quote(g.name)} {{"]
+    lines += [f"{pad}dim {_quote(d.name)} {_quote(str(d))} = {g.at[d.name]}" for d in g.dims]
     lines += [f"{pad}in {_name(v)} : {v.type}{_origin(v)}{_state(v)}" for v in g.inputs]
     lines += [f"{pad}const {_name(v)} : {v.type} = {_const(v)}" for v in g.constants()]
     lines += [_node(n, pad) for n in g.nodes]
@@ -118,13 +124,22 @@ ConstSource = Callable[[str, TensorType], Const]
 
 def parse_graph(text: str, weights: ConstSource | None = None) -> Graph:
     """Graph of a text; ModelError names the place. `weights(key, type)` finds large constants."""
+    found = parse_graphs(text, weights)
+    if len(found) != 1:
+        raise ModelError(f".mb text holds {len(found)} versions of a graph, one is expected")
+    return found[0]
+
+
+def parse_graphs(text: str, weights: ConstSource | None = None) -> list[Graph]:
+    """All versions of a program; see `parse_graph`."""
     p = _Parser(text, weights)
     try:
-        g = p.graph()
-        p.end()
+        out = [p.graph()]
+        while p.tok:
+            out.append(p.graph())
     except (ValueError, TypeError, OverflowError, RecursionError) as e:  # numbers, strings and types that are none
         return p.fail(f"{e}")
-    return g
+    return out
 
 
 class _Parser:
@@ -164,10 +179,6 @@ class _Parser:
             self.fail("expected a string")
         return str(json.loads(self.step()))
 
-    def end(self) -> None:
-        if self.tok:
-            self.fail("expected the end")
-
     def value_name(self) -> str:
         if self.kind != "val":
             self.fail("expected a value")
@@ -190,7 +201,7 @@ class _Parser:
         env: dict[str, Value] = {}
         self.take("{")
         while not self.maybe("}"):
-            if self.kind == "word" and self.tok in ("in", "const", "out"):
+            if self.kind == "word" and self.tok in ("dim", "in", "const", "out"):
                 getattr(self, "_" + self.step())(g, env)
             else:
                 self._node(g, env)
@@ -205,6 +216,14 @@ class _Parser:
             self.fail(f"%{name} is defined twice")
         env[name] = g.value(name, t, origin)
         return env[name]
+
+    def _dim(self, g: Graph, env: dict[str, Value]) -> None:
+        name, text = self.string(), self.string()
+        sizes = parse_sizes(text)
+        if not isinstance(sizes, tuple):
+            self.fail(f"{text!r} are no sizes of a dimension")
+        self.take("=")
+        g.dims, g.at[name] = (*g.dims, Dim(name, sizes)), int(self.step())
 
     def _in(self, g: Graph, env: dict[str, Value]) -> None:
         v = self._define(g, env)

@@ -37,12 +37,13 @@ def iconv_desc(
     zx: int | None = 0,
     zw: int = 0,
     caches: Caches = DEFAULT_CACHES,
+    nv: int = 0,
 ) -> dict[str, int]:
     """A whole `mb_iconv`: arguments as in `tiles.conv_desc`; `zx` None: it is given at run time."""
     (oh, ow), (kh, kw), oc = geo.out, geo.kernel, geo.oc // geo.groups
     desc = {**geo.fields, **geo.group_fields(x_strides, y_strides), **_numbers(y_size, x_signed, zx, zw), "form": form}
     runs, steps = run_steps(geo.ic, kh, kw, geo.dilations[1], form)
-    desc |= conv_tiles(oh, ow, oc, runs * steps, vl, nvreg)
+    desc |= conv_tiles(oh, ow, oc, runs * steps, vl, nvreg, nv)
     panel_bytes = runs * steps * form
     desc["w_panel"] = panel_bytes * desc["nv"] * vl
     columns = packed_columns(oc, desc["nv"], vl)

@@ -123,9 +123,10 @@ def gemm_tiles(
     caches: Caches = Caches(),
     packed: bool = True,
     b_type: int = 0,
+    nv: int = 0,
 ) -> dict[str, int]:
-    """The fields nv, mr1, n1, mr2, n2, rb, kc, ku, pf, pf_step, pf_dist of `mb_gemm`."""
-    nv = _best_nv(m, n, k, vl, nvreg)
+    """The fields nv, mr1, n1, mr2, n2, rb, kc, ku, pf, pf_step, pf_dist of `mb_gemm`; nv may be given."""
+    nv = nv or _best_nv(m, n, k, vl, nvreg)
     mr1, n1, mr2, n2 = cover(m, max_mr(nv, vl, nvreg))
     a_bytes, b_bytes = 4 * m * k, TYPE_BYTES[b_type] * n * k
     if b_bytes <= caches.l2 // 2 and a_bytes > caches.l1:
@@ -158,11 +159,12 @@ def gemm_desc(
     c: tuple[int, int] | None = None,
     types: tuple[int, int] = (0, 0),
     caches: Caches = Caches(),
+    nv: int = 0,
 ) -> dict[str, int]:
     """A whole `mb_gemm`. `a` = (batch, row, k) strides; `b` = None for packed B, else its
     (row stride, 1) strides of a plain matrix; `c` = (batch, row) strides;
-    `types` = those of b and c. Defaults: dense, float."""
-    tiles = gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None, b_type=types[0])
+    `types` = those of b and c; `nv`: what B is packed for. Defaults: dense, float, the best."""
+    tiles = gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None, b_type=types[0], nv=nv)
     a_batch, a_row, a_k = a if a is not None else (m * k, k, 1)
     c_batch, c_row = c if c is not None else (m * n, n)
     nr = tiles["nv"] * vl
@@ -275,8 +277,8 @@ def _conv_split(oh: int, ow: int, most: int) -> dict[str, int]:
     return dict(zip(names, (int(ow <= most), r1, c1, n1, r2, c2, n2), strict=True))
 
 
-def conv_tiles(oh: int, ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dict[str, int]:
-    """The field nv and those of `_conv_split`; `taps` is KH*KW*IC of a group."""
+def conv_tiles(oh: int, ow: int, oc: int, taps: int, vl: int, nvreg: int, nv: int = 0) -> dict[str, int]:
+    """The field nv, which may be given, and those of `_conv_split`; `taps` is KH*KW*IC of a group."""
 
     def cost(nv: int) -> float:
         t = _conv_split(oh, ow, max_mr(nv, vl, nvreg))
@@ -285,7 +287,7 @@ def conv_tiles(oh: int, ow: int, oc: int, taps: int, vl: int, nvreg: int) -> dic
         return (one + two) * (1 if t["narrow"] else oh)
 
     most = max(1, min(4, ceil_div(oc, vl)))
-    nv = min(range(1, most + 1), key=lambda nv: (cost(nv), nv))
+    nv = nv or min(range(1, most + 1), key=lambda nv: (cost(nv), nv))
     return {"nv": nv, **_conv_split(oh, ow, max_mr(nv, vl, nvreg))}
 
 
@@ -317,12 +319,14 @@ def conv_desc(
     plain: bool = False,
     types: tuple[int, int, int] = (0, 0, 0),
     caches: Caches = Caches(),
+    nv: int = 0,
 ) -> dict[str, int]:
     """A whole `mb_conv`. `x_strides` = (batch, row, pixel, channel), `y_strides` = (batch, row, pixel), both in
-    elements; `plain`: the weights are HWIO, not packed; `types` = those of x, w and y."""
+    elements; `plain`: the weights are HWIO, not packed; `types` = those of x, w and y;
+    `nv`: what the weights are packed for, 0: the best."""
     (oh, ow), oc = geo.out, geo.oc // geo.groups
     taps = geo.kernel[0] * geo.kernel[1] * geo.ic
-    tiles = conv_tiles(oh, ow, oc, taps, vl, nvreg)
+    tiles = conv_tiles(oh, ow, oc, taps, vl, nvreg, nv)
     nr = tiles["nv"] * vl
     kind, panel, row = (B_PLAIN, nr, geo.oc) if plain else (B_PACKED, taps * nr, nr)
     group = oc if plain else taps * packed_columns(oc, tiles["nv"], vl)

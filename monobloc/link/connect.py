@@ -16,6 +16,7 @@ from monobloc.errors import Diagnostics, LinkError
 from monobloc.ir.graph import Graph, Value
 from monobloc.link.clone import clone
 from monobloc.link.objects import Module
+from monobloc.link.versions import refuse
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def connect_models(modules: Sequence[Module], connect: Sequence[tuple[str, str]]
     _refuse_cycle(modules, feeds)
     joined = {m for m in modules for v in m.graph.inputs if v in feeds} | {p.module for p in feeds.values()}
     order = _order(joined, feeds)
+    for m in order:
+        refuse(m, "`--connect`")
     rest = [m for m in modules if m not in joined]
     _refuse_lost_state(order, rest)
     g = _merge(order, feeds, name)

@@ -117,7 +117,8 @@ def _job(code: Sequence[Path | str], whole: Whole, kernels: Kernels, folder: Pat
 
 def _exports(prefixes: Sequence[str]) -> tuple[str, ...]:
     """The visible symbols of a shared library: the interface, the model table, clocks if there are any."""
-    return ("monobloc_model", *(f"{p}_*" for p in prefixes), *(f"mb_{p}_part*_ticks" for p in prefixes))
+    clocks = (f"mb_{p}_{version}part*_ticks" for p in prefixes for version in ("", "v*_"))
+    return ("monobloc_model", *(f"{p}_*" for p in prefixes), *clocks)
 
 
 # -- relocatables -----------------------------------------------------------------------------------------

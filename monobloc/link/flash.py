@@ -72,7 +72,7 @@ def constants_of(programs: Sequence[Lowered]) -> dict[str, list[Value]]:
     """The values that are each constant, by its content."""
     out: dict[str, list[Value]] = {}
     for p in programs:
-        for v in p.unit.weights.values():
+        for v in p.weights.values():
             if v.const is not None:
                 out.setdefault(v.const.key, []).append(v)
     return out
@@ -82,7 +82,7 @@ def _heat(programs: Sequence[Lowered]) -> dict[str, float]:
     """Accesses per byte in one run of every model."""
     heat: dict[str, float] = {}
     for p in programs:
-        for n in p.graph.nodes:
+        for n in (n for x in p.versions for n in x.graph.nodes):
             for v in n.used:
                 if v.const is not None:
                     heat[v.const.key] = heat.get(v.const.key, 0.0) + accesses(n, v) / v.type.dtype.size

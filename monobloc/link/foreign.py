@@ -28,7 +28,7 @@ _ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$",
 
 def used_rows(programs: Sequence[Lowered], o: Options) -> list[Row]:
     """Rows that compute a layer, in the order of the rows."""
-    used = {n.attrs["row"] for p in programs for n in p.graph.nodes if n.op == "Foreign"}
+    used = {n.attrs["row"] for p in programs for x in p.versions for n in x.graph.nodes if n.op == "Foreign"}
     return [r for k, r in enumerate(o.kernels) if k in used]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monobloc.codegen.names import mangle
+from monobloc.codegen.sizes import setter
 from monobloc.link.objects import Module
 
 TABLE = "monobloc_model"  # the one symbol that is no single model's
@@ -14,9 +15,10 @@ def input_accessors(m: Module, name: str) -> tuple[str, str]:
     return _accessors(m, "in", name)
 
 
-def output_accessors(m: Module, name: str) -> tuple[str, str]:
+def output_accessors(m: Module, name: str) -> tuple[str, ...]:
     """The functions an application may read an output by."""
-    return _accessors(m, "out", name)
+    stem, there = _accessors(m, "out", name)
+    return (stem, there, f"{stem}_dims", f"{stem}_dims_at") if m.graph.dims else (stem, there)
 
 
 def _accessors(m: Module, kind: str, name: str) -> tuple[str, str]:
@@ -36,6 +38,7 @@ def symbols(m: Module) -> list[str]:
     else:
         ins, outs = list(m.part.all_inputs), list(m.part.all_outputs)
     out = [f"{m.prefix}_{s}" for s in CORE]
+    out += [f"{setter(m.prefix, d)}{at}" for d in m.graph.dims for at in ("", "_at")]
     out += [s for n in ins for s in input_accessors(m, n)]
     out += [s for n in outs for s in output_accessors(m, n)]
     return [*out, f"mb_info_{m.prefix}"]

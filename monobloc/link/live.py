@@ -117,8 +117,7 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
         if any(s in names for s in header.tables(m)):
             kept.append(m)
             continue
-        m, dead = _without_outputs(m, told.readers[m.prefix])
-        m, unread = _without_inputs(m, told.readers[m.prefix])
+        m, dead, unread = _without_dead(m, told.readers[m.prefix])
         kept.append(m)
         told.removed.update({m.prefix: dead} if dead else {})
         told.unread.update({m.prefix: unread} if unread else {})
@@ -129,7 +128,7 @@ def _refuse_state(m: Module, readers: Mapping[str, Chain]) -> None:
     """What is state has no accessors."""
     kept = {v.origin or v.name: v.state for v in m.graph.inputs if v.state}
     for name, source in kept.items():
-        for port, (accessor, _) in ((f"in {name}", input_accessors(m, name)),
+        for port, (accessor, *_) in ((f"in {name}", input_accessors(m, name)),
                                     (f"out {source}", output_accessors(m, source))):
             if port in readers:
                 raise LinkError(f"the application uses `{accessor}`, and `--persist` made `{name}` the program's own",
@@ -137,10 +136,21 @@ def _refuse_state(m: Module, readers: Mapping[str, Chain]) -> None:
                                 hints=["drop the use, or the flag"])
 
 
-def _ports(m: Module) -> dict[str, tuple[str, str]]:
+def _ports(m: Module) -> dict[str, tuple[str, ...]]:
     """Each port's key, `in NAME` or `out NAME`, with its accessors."""
-    out = {f"in {n}": input_accessors(m, n) for n in (v.origin or v.name for v in m.graph.inputs)}
-    return out | {f"out {n}": output_accessors(m, n) for n, _ in m.graph.outputs}
+    ins: dict[str, tuple[str, ...]] = {f"in {v.origin or v.name}": input_accessors(m, v.origin or v.name)
+                                       for v in m.graph.inputs}
+    return ins | {f"out {n}": output_accessors(m, n) for n, _ in m.graph.outputs}
+
+
+def _without_dead(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str], list[str]]:
+    """A model without dead outputs, and without inputs that no version of it needs."""
+    m, dead = _without_outputs(m, readers)
+    more = tuple(_without_outputs(replace(m, graph=g, more=()), readers)[0].graph for g in m.more)
+    unread = _unread(m.graph, readers)
+    unread = [n for n in unread if all(n in _unread(g, readers) for g in more)]
+    kept = [_without_inputs(g, unread) for g in (m.graph, *more)]
+    return replace(m, graph=kept[0], more=tuple(kept[1:])), dead, unread
 
 
 def _without_outputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:
@@ -171,13 +181,16 @@ def states_of(g: Graph, read: set[str]) -> set[str]:
         needed |= more
 
 
-def _without_inputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:
+def _unread(g: Graph, readers: Mapping[str, Chain]) -> list[str]:
     """Inputs that no output needs; those that are named keep a place to be written to."""
-    leaving = m.graph.output_values
-    unread = [v.origin or v.name for v in m.graph.inputs
-              if not v.users and v not in leaving and f"in {v.origin or v.name}" not in readers]
+    leaving = g.output_values
+    return [v.origin or v.name for v in g.inputs
+            if not v.users and v not in leaving and f"in {v.origin or v.name}" not in readers]
+
+
+def _without_inputs(g: Graph, unread: Sequence[str]) -> Graph:
     if not unread:
-        return m, []
-    g = copy_graph(m.graph)
+        return g
+    g = copy_graph(g)
     g.inputs = [v for v in g.inputs if (v.origin or v.name) not in unread]
-    return replace(m, graph=g), unread
+    return g

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from monobloc.codegen.lower import Lowered, lower
+from monobloc.codegen.lower import Lowered
+from monobloc.codegen.versions import lower_all
 from monobloc.link.objects import Module, context, copy_graph, module_key
 from monobloc.options import Options
 from monobloc.passes import Dump
@@ -25,5 +26,5 @@ class Lowerings:
         ctx = context(o, "image")
         known = f"{module_key(m)} {ctx} {o.profile}"
         if dump is not None or known not in self.made:
-            self.made[known] = lower(copy_graph(m.graph), ctx, m.prefix, m.title, dump, o.profile)
+            self.made[known] = lower_all(map(copy_graph, m.graphs), ctx, m.prefix, m.title, dump, o.profile)
         return self.made[known]

@@ -34,7 +34,7 @@ def ram_by_region(programs: Sequence[Lowered]) -> dict[str, int]:
     out: dict[str, int] = {}
     counted: set[str] = set()
     for p in programs:
-        for b in p.placement.banks:
+        for b in p.interface.banks:
             common = p.interface.shared and b.shareable
             if common and b.name in counted:
                 continue
@@ -124,7 +124,7 @@ def _flash_hints(o: Options) -> list[str]:
 
 def _check_names(programs: Sequence[Lowered], o: Options) -> None:
     """Every tensor that a region names is somewhere."""
-    known = {n for p in programs for v in p.placement.storage for n in (v.name, v.origin)}
+    known = {n for p in programs for x in p.versions for v in x.placement.storage for n in (v.name, v.origin)}
     weights = {n for vs in constants_of(programs).values() for v in vs for n in (v.name, v.origin)}
     for r in o.memories:
         for name in r.hold:
@@ -171,7 +171,7 @@ class Known:
 def known(programs: Sequence[Lowered], sections: Mapping[str, str]) -> Known:
     weights = constants_of(programs)
     ram = sum(size for name, size in ram_by_region(programs).items() if name)
-    titles = {s: f"weight %{v.name} {v.type}" for p in programs for s, v in p.unit.weights.items()}
+    titles = {s: f"weight %{v.name} {v.type}" for p in programs for s, v in p.weights.items()}
     for i in (p.interface for p in programs):
         titles |= {own_bank(i, b): f"inputs and outputs of {i.title}" if b.kept else "intermediates" for b in i.banks}
     return Known(ram, sum(weights[k][0].type.bytes for k in sections), titles)

@@ -22,12 +22,12 @@ MAX_TRIES = 64  # comparisons of one weight with one larger one: constants of re
 
 
 def share_weights(programs: Sequence[Lowered], profile: bool = False) -> list[Lowered]:
-    """Programs whose lookups read what other programs' products have stored."""
-    stored = [products(p.graph) for p in programs]
+    """Programs whose lookups read what other programs' products have stored; versions settle it among themselves."""
+    stored = [[s for x in p.versions for s in products(x.graph)] for p in programs]
     out = []
     for k, p in enumerate(programs):
         others = [s for j, of in enumerate(stored) for s in of if j != k]
-        if others and share(p.graph, others, p.context):
+        if others and not p.more and share(p.graph, others, p.context):
             p = generate(p.graph, p.context, p.interface.prefix, p.interface.title, profile)
         out.append(p)
     return out

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from monobloc.cache import Cache
-from monobloc.codegen.lower import Lowered, lower
+from monobloc.codegen.lower import Lowered
+from monobloc.codegen.versions import lower_all
 from monobloc.errors import LinkError, ModelError
 from monobloc.ir.graph import Const, Graph, content_key
-from monobloc.ir.text import INLINE, parse_graph, print_graph
+from monobloc.ir.text import INLINE, parse_graph, parse_graphs, print_graph
 from monobloc.ir.types import TensorType
 from monobloc.kernels.foreign import header_folders
 from monobloc.link import stack
@@ -61,6 +62,12 @@ class Module:
     origin: str = ""
     part: PartInfo | None = None
     ram_max: int = 0  # what the header says that a run needs at most; 0: no header was written before
+    more: tuple[Graph, ...] = ()  # versions of the graph at other sizes
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """All versions; a model of fixed sizes has one."""
+        return (self.graph, *self.more)
 
     @property
     def own_prefix(self) -> str:
@@ -83,9 +90,9 @@ def copy_graph(g: Graph) -> Graph:
 # -- writing ------------------------------------------------------------------------------------------
 def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[Object, Lowered]:
     """The Object of a module and what its native code was made from."""
-    native = lower(copy_graph(m.graph), context(o, "object"), m.own_prefix, m.title,
+    native = lower_all(map(copy_graph, m.graphs), context(o, "object"), m.own_prefix, m.title,
                    dump_to(o.dump / "object") if o.dump else None)
-    stored, ir = _store_weights(m.graph, native)
+    stored, ir = _store_weights(m.graphs, native)
     weights = {key: Weight(_bytes(c)) for key, c in stored.items()}
     large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
     code, bitcode, native = _compile(native, o, cache, large)
@@ -111,16 +118,23 @@ def _bytes(c: Const) -> memoryview:
     return a.view(np.uint8).data.cast("B")
 
 
-def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
-    """What is stored, by content, and the text of the graph that reads it."""
+def _store_weights(graphs: Sequence[Graph], native: Lowered) -> tuple[dict[str, Const], str]:
+    """What is stored, by content, and the text of the graphs that read it."""
     stored: dict[str, Const] = {}
     permuted: dict[str, tuple[Const, tuple[int, ...]]] = {}
-    logical = {v.const.key for v in g.constants() if v.const is not None}
-    for v in native.unit.weights.values():
+    logical = {v.const.key for g in graphs for v in g.constants() if v.const is not None}
+    for v in native.weights.values():
         assert v.const is not None
         stored[v.const.key] = v.const
         if v.const.source is not None and v.const.source[0].key in logical:
             permuted[v.const.source[0].key] = (v.const, v.const.source[1])
+    return stored, "\n".join(_stored_text(g, stored, permuted) for g in graphs)
+
+
+def _stored_text(
+    g: Graph, stored: dict[str, Const], permuted: dict[str, tuple[Const, tuple[int, ...]]]
+) -> str:
+    """A graph that reads stored weights; what is not among them joins them."""
     out = copy_graph(g)
     for v in out.constants():
         assert v.const is not None
@@ -137,7 +151,7 @@ def _store_weights(g: Graph, native: Lowered) -> tuple[dict[str, Const], str]:
             out.replace(v, node.outputs[0])
         else:
             stored[v.const.key] = v.const
-    return stored, print_graph(out)
+    return print_graph(out)
 
 
 def _compile(low: Lowered, o: Options, cache: Cache | None, large: bool) -> tuple[bytes, bytes, Lowered]:
@@ -148,7 +162,7 @@ def _compile(low: Lowered, o: Options, cache: Cache | None, large: bool) -> tupl
         runtime = compile_runtime(o, folder, object_runtime(o), cache, weak=True)
         code = toolchain.relocatable([*native, *runtime], folder / "code.o", o.target)
         data = code.read_bytes()
-        bounded, bounds = stack.with_bounds(data, [low.unit.prefix], lambda d: trial_link(d, folder, o))
+        bounded, bounds = stack.with_bounds(data, [low.interface.prefix], lambda d: trial_link(d, folder, o))
         bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low), large)
         packed = toolchain.archive(bitcode, folder / "bc.a")
         return bounded, packed.read_bytes(), low.bounded(bounds)
@@ -167,7 +181,7 @@ def trial_link(relocatable: bytes, folder: Path, o: Options) -> bytes:
 
 
 def model_files(low: Lowered) -> dict[str, str]:
-    return {**low.files, f"{low.unit.prefix}.interface.c": low.interface_file}
+    return {**low.files, f"{low.interface.prefix}.interface.c": low.interface_file}
 
 
 _LINES = re.compile(r"^#line .*\n", re.M)
@@ -258,11 +272,13 @@ def read_module(obj: Object) -> Module:
     if not isinstance(prefix, str) or not isinstance(title, str) or not PREFIX.fullmatch(prefix):
         raise LinkError(f"{obj.name}: damaged summary: prefix {prefix!r}, title {title!r}")
     try:
-        g = parse_graph(obj.ir, weight)
+        graphs = parse_graphs(obj.ir, weight)
     except ModelError as e:
         raise LinkError(f"{obj.name}: damaged graph: {e.message}") from None
-    _restore_logical(g, obj.name)
-    return Module(g, prefix, title, obj.name, _part_info(obj), int(obj.summary.get("ram_max", 0)))
+    for g in graphs:
+        _restore_logical(g, obj.name)
+    ram_max = int(obj.summary.get("ram_max", 0))
+    return Module(graphs[0], prefix, title, obj.name, _part_info(obj), ram_max, tuple(graphs[1:]))
 
 
 def _restore_logical(g: Graph, name: str) -> None:
@@ -304,5 +320,5 @@ def _part_info(obj: Object) -> PartInfo | None:
 
 def module_key(m: Module) -> str:
     """Identity of a module for caches: its graph names its weights by content."""
-    text = json.dumps([print_graph(m.graph), m.prefix, m.title])
+    text = json.dumps([*map(print_graph, m.graphs), m.prefix, m.title])
     return hashlib.sha256(text.encode()).hexdigest()

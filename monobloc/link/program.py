@@ -18,6 +18,7 @@ from monobloc.link.connect import connect_models, whole_name
 from monobloc.link.objects import Module, PartInfo
 from monobloc.link.order import canonical_order
 from monobloc.link.persist import hold_state
+from monobloc.link.versions import each_version
 
 
 def programs(
@@ -25,14 +26,18 @@ def programs(
     fixed: Fixed = Fixed(),  # noqa: B008
 ) -> list[Module]:
     """Merge parts, fix what the link line fixes, merge connected models: one module per program is left."""
-    merged = specialize([_merge_parts(group) for group in _by_program(modules)], fixed)
-    _refuse_equal(merged)
-    hold_state(merged, fixed.persist, bool(connect))
+    def step(models: list[Module]) -> list[Module]:
+        made = specialize(models, fixed)
+        _refuse_equal(made)
+        hold_state(made, fixed.persist, bool(connect))
+        return made
+
+    merged = each_version([_merge_parts(group) for group in _by_program(modules)], step)
     if connect:
         merged = connect_models(merged, connect, whole_name(name))
     check_prefixes(merged)
-    for m in merged:
-        canonical_order(m.graph)
+    for g in (g for m in merged for g in m.graphs):
+        canonical_order(g)
     return sorted(merged, key=lambda m: m.prefix)  # the order of the command line never changes an image
 
 

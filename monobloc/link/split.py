@@ -14,10 +14,12 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.text import print_graph
 from monobloc.link.objects import Module, PartInfo
+from monobloc.link.versions import refuse
 
 
 def split_at(m: Module, tensors: Sequence[str]) -> list[Module]:
     """Cut so that each named tensor is the last one computed by its part; names are the model's."""
+    refuse(m, "cutting into parts")
     g = m.graph
     by_name = {name: v for v in g.values() for name in (v.name, v.origin) if v.producer is not None}
     unknown = [t for t in tensors if t not in by_name]
@@ -38,6 +40,7 @@ def split_into(m: Module, count: int) -> list[Module]:
     """Cut the node order into `count` runs of about equal weight (elements made, and weights read)."""
     if count < 1:
         raise ModelError(f"cannot split into {count} parts")
+    refuse(m, "cutting into parts")
     g = m.graph
     total = sum(map(_weight, g.nodes)) or 1
     groups: list[list[Node]] = [[] for _ in range(count)]

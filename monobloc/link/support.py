@@ -37,14 +37,14 @@ def are_large(programs: Sequence[Lowered], r: Request) -> bool:
 def weights_of(programs: Sequence[Lowered], sections: Mapping[str, str]) -> dict[str, Weight]:
     """All constants of all programs, equal ones once, in the sections of their memory regions."""
     return {v.const.key: Weight(_data(v), section=sections.get(v.const.key, ""))
-            for p in programs for v in p.unit.weights.values() if v.const is not None}
+            for p in programs for v in p.weights.values() if v.const is not None}
 
 
 def weight_names(programs: Sequence[Lowered]) -> dict[str, list[str]]:
     """What the programs' code calls each constant, by its content."""
     out: dict[str, list[str]] = {}
     for p in programs:
-        for symbol, v in p.unit.weights.items():
+        for symbol, v in p.weights.items():
             assert v.const is not None
             out.setdefault(v.const.key, []).append(symbol)
     return out
@@ -77,7 +77,7 @@ def _runtime_sources(r: Request) -> list[str]:
     own = [s for s in r.o.target.runtime if s.startswith("cpu_")] + ([pool] if r.o.threads > 1 else [])
     if alone:
         own += [s for s in r.o.target.runtime if s.startswith("start_")]
-        own += ["main.c", "measure.c", "npy.c", "tensor.c", "text.c", "mem.c"]
+        own += ["main.c", "measure.c", "npy.c", "sizes.c", "tensor.c", "text.c", "mem.c"]
     if r.emit == "shared":
         own.append("mem.c")
     return own

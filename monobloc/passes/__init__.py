@@ -33,6 +33,7 @@ class PassContext:
     stage: str = "image"  # or "object": weights stay logical, at most permuted
     kernels: tuple[Row, ...] = ()  # functions of foreign libraries that may compute operators
     regions: tuple[Region, ...] = ()  # memories beside the main one
+    agreed: dict[tuple[str, ...], int] = field(default_factory=dict)  # what versions of one program choose alike
     why: list[tuple[str, str, str]] = field(default_factory=list)  # (node name, pass, reason)
     times: list[tuple[str, float, bool]] = field(default_factory=list)  # (pass, seconds, changed)
 

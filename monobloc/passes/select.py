@@ -55,13 +55,30 @@ def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple
     m, k, n = collapsed_rows(c), c.x.shape[-1], c.w.shape[-1]
     constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2]) and ctx.stage == "image"
     chosen = tiles.gemm_tiles(m, n, k, t.f32_lanes, t.vector_registers, caches(t), packed=constant,
-                              b_type=ELEMENTS[c.w.dtype])
+                              b_type=ELEMENTS[c.w.dtype], nv=_agreed(c, "gemm", ctx) if constant else 0)
     set_kernel(c.node, "gemm", chosen, 0)
     c.node.attrs["packed"] = constant
     if constant:
-        nv = chosen["nv"]
+        nv = _agree(c, "gemm", ctx)
         pack(g, c, f"gemm.{nv}.{t.f32_lanes}", packed,
              lambda w: packing.pack_gemm_b(w.reshape(k, n), nv, t.f32_lanes), panels=(k, n, nv, t.f32_lanes))
+
+
+# -- versions -----------------------------------------------------------------------------------------
+def _agreed(c: Contraction, how: str, ctx: PassContext) -> int:
+    """The width of panels that another version of the program has packed these weights for, or 0."""
+    return ctx.agreed.get((how, c.w.const.key), 0) if c.w.const is not None else 0
+
+
+def _agree(c: Contraction, how: str, ctx: PassContext) -> int:
+    """The width of panels, which other versions will follow."""
+    nv = packed_nv(c)
+    return ctx.agreed.setdefault((how, c.w.const.key), nv) if c.w.const is not None else nv
+
+
+def packed_nv(c: Contraction) -> int:
+    """The width of panels that a selected contraction's weights are packed for; 0 before."""
+    return int(dict(c.node.attrs.get("tiles", ())).get("nv", 0))
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
@@ -102,11 +119,11 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
             pack(g, c, "wide", packed, lambda w: w.astype(np.float32))
         return
     plain = ctx.stage == "object"
-    desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain)
+    desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain, nv=_agreed(c, "conv", ctx))
     set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
     c.node.attrs["copies"] = bool(desc["copy"])
     c.node.attrs["packed"] = not plain
-    nv, groups = desc["nv"], desc["groups"]
+    nv, groups = _agree(c, "conv", ctx), desc["groups"]
     if plain:
         pack(g, c, "hwio", packed, lambda w: packing.hwio(_four(w)), permutes=True)
         return
@@ -128,6 +145,7 @@ def conv_descriptor(c: Contraction, t: Target, channel_stride: int, **strides: A
     if "x_strides" not in strides:
         _, _, w, ch = geo.x
         strides["x_strides"] = (geo.image, w * ch, ch, channel_stride)
+    strides.setdefault("nv", packed_nv(c))
     return tiles.conv_desc(geo, t.f32_lanes, t.vector_registers, types=element_types(c), caches=caches(t), **strides)
 
 
@@ -149,10 +167,10 @@ def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tupl
         c.node.attrs["packed"] = True
         pack(g, c, "idw", packed, lambda w: integer.pack_idwconv_w(_four(w)), permutes=True)
         return
-    t, desc = ctx.target, iconv_descriptor(c, ctx.target)
+    t, desc = ctx.target, iconv_descriptor(c, ctx.target, nv=_agreed(c, "iconv", ctx))
     set_kernel(c.node, "iconv", {k: desc[k] for k in ("nv", "form")}, tiles.ceil_div(integer.iconv_scratch(desc), 4))
     c.node.attrs["packed"] = True
-    form, nv, groups = desc["form"], desc["nv"], desc["groups"]
+    form, nv, groups = desc["form"], _agree(c, "iconv", ctx), desc["groups"]
     dilated = desc["dw"] != 1
 
     def four(w: np.ndarray) -> np.ndarray:
@@ -165,6 +183,7 @@ def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tupl
 def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
     """`mb_iconv` of a group."""
     form = integer.form_of(t.byte_dot, weight_zero(c))
+    strides.setdefault("nv", packed_nv(c))
     return integer.iconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, form=form, caches=caches(t),
                               **_bytes(c), **strides)
 

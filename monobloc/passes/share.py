@@ -57,7 +57,8 @@ def share(g: Graph, stored: Sequence[Stored], ctx: PassContext) -> bool:
         for s in stored:
             if s.value is v or s.value.dtype is not v.dtype or (swapped := _same_matrix(v, s)) is None:
                 continue
-            if not _pays(v, s, ctx):
+            assert v.const is not None
+            if not ctx.agreed.setdefault(("share", v.const.key, s.matrix.key), _pays(v, s, ctx)):
                 ctx.reason(v.users[0], Share.name, f"%{v.name} is stored for itself: it is read too often")
                 continue
             for node in list(dict.fromkeys(v.users)):

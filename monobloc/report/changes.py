@@ -34,7 +34,7 @@ class Fate:
         self.why: dict[str, tuple[str, str]] = {}
         for name, by, reason in low.context.why:
             self.why[name] = (by, reason)
-        self.kept = {v.const.key: v for v in low.unit.weights.values() if v.const is not None}
+        self.kept = {v.const.key: v for v in low.weights.values() if v.const is not None}
         self.only = _needed_only_by(given, removed)
 
     def removed(self) -> list[Row]:
@@ -138,7 +138,7 @@ def merged(programs: Sequence[Lowered], given: Mapping[str, Graph]) -> list[Row]
     symbols: dict[str, str] = {}
     for low in programs:
         names = _names(given.get(low.interface.prefix))
-        for symbol, v in low.unit.weights.items():
+        for symbol, v in low.weights.items():
             if v.const is not None:
                 values[v.const.key] = v
                 symbols.setdefault(v.const.key, symbol)

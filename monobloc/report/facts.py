@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from monobloc import __version__
-from monobloc.codegen.lower import Lowered, lower
+from monobloc.codegen.lower import Lowered
 from monobloc.codegen.place import place
 from monobloc.codegen.unit import scratch_bytes
+from monobloc.codegen.versions import lower_all
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.link import memory
 from monobloc.link.image import Image
@@ -82,7 +83,7 @@ def programs_of(image: Image, o: Options) -> tuple[list[Lowered], list[str]]:
 
 
 def program_of(m: Module, o: Options, stage: str = "image") -> Lowered:
-    return lower(copy_graph(m.graph), context(o, stage), m.prefix, m.title)
+    return lower_all(map(copy_graph, m.graphs), context(o, stage), m.prefix, m.title)
 
 
 @dataclass(frozen=True)
@@ -160,11 +161,12 @@ def of_program(low: Lowered) -> dict[str, Any]:
         "title": low.interface.title,
         "inputs": [_port(x) for x in low.interface.inputs],
         "outputs": [_port(x) for x in low.interface.outputs],
-        "arena": p.arena,
+        "sizes": {d.name: str(d) for d in low.interface.sizes.dims},
+        "arena": low.interface.arena,
         "arena_bound": p.bound,
         "order_optimal": p.order_optimal,
         "banks": [{"name": b.name, "start": b.start, "bytes": b.bytes, "region": b.region.name if b.region else None,
-                   "shared": low.interface.shared and b.shareable} for b in p.banks],
+                   "shared": low.interface.shared and b.shareable} for b in low.interface.banks],
         "stack_bound": low.interface.stack_bound,
         "weights": low.weights_bytes,
         "steps": [n.name for n in p.order],
@@ -172,7 +174,7 @@ def of_program(low: Lowered) -> dict[str, Any]:
         "scratch": [{"node": n.name, "offset": at} for n, at in p.scratch.items()],
         "layers": [{**_layer(n), "part": part.get(n.name)} for n in work],
         "views": [n.name for n in p.order if n in p.views],
-        "constants": [_weight(s, v) for s, v in unit.weights.items()],
+        "constants": [_weight(s, v) for s, v in low.weights.items()],
         "decisions": [{"node": n, "pass": by, "reason": why} for n, by, why in dict.fromkeys(low.context.why)],
         "passes": [{"pass": name, "changed": changed} for name, _, changed in low.context.times],
     }

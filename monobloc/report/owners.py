@@ -58,12 +58,13 @@ class Names:
 
     def __post_init__(self) -> None:
         for low in self.programs:
-            p = low.interface.prefix
-            for n in low.placement.order:
-                self.layers.setdefault(scoped(p, mangle(n.name)), []).append((p, n.name))
+            for version in low.versions:
+                p = version.unit.prefix
+                for n in version.placement.order:
+                    self.layers.setdefault(scoped(p, mangle(n.name)), []).append((p, n.name))
         same: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {}  # equal weights are stored once
         for low in self.programs:
-            for symbol, v in low.unit.weights.items():
+            for symbol, v in low.weights.items():
                 assert v.const is not None
                 self.weights[symbol] = same.setdefault(v.const.key, [])
                 self.weights[symbol].append((low.interface.prefix, v.name, tuple(n.name for n in v.users)))
@@ -76,7 +77,8 @@ class Names:
 
     @functools.cached_property
     def titles(self) -> dict[str, str]:
-        return {low.interface.prefix: low.interface.title for low in self.programs}
+        return {p: low.interface.title for low in self.programs
+                for p in (low.interface.prefix, *(v.unit.prefix for v in low.versions))}
 
 
 def owners(trace: Trace, names: Names) -> list[Owner | None]:

@@ -16,7 +16,7 @@ from monobloc import driver
 
 @pytest.mark.parametrize("words", [
     (), ("frob",), ("build",), ("build", "m.onnx", "--frob"), ("build", "m.onnx", "--lto", "some"),
-    ("build", "m.onnx", "--shape", "x"), ("build", "m.onnx", "--dim", "n=1..4"), ("build", "m.onnx", "--ram", "lots"),
+    ("build", "m.onnx", "--shape", "x"), ("build", "m.onnx", "--dim", "n=4..1"), ("build", "m.onnx", "--ram", "lots"),
     ("build", "m.onnx", "--threads", "0"), ("build", "m.onnx", "--threads", "1,2"), ("build", "m.onnx", "--jobs", "0"),
     ("build", "m.onnx", "-o", "m.onnx"), ("build", "m.onnx", "-o", "."), ("build", "m.onnx", "m.onnx", "--name", "x"),
     ("link",), ("link", "m.o", "--frobnicate"), ("link", "@nothing"), ("compile", "x.txt"), ("check",), ("verify",),

@@ -152,7 +152,8 @@ static const struct mb_model_info models[] = {
      LISTED,
      THREADS,
      1,
-     own_banks},
+     own_banks,
+     0},
     {MB_ABI,
      sizeof(struct mb_model_info),
      "second",
@@ -175,7 +176,8 @@ static const struct mb_model_info models[] = {
      LISTED,
      1,
      1,
-     own_banks},
+     own_banks,
+     0},
 };
 
 const struct mb_model_info *monobloc_model(int i) { return i >= 0 && i < MODELS ? &models[i] : 0; }

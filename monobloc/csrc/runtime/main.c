@@ -5,6 +5,7 @@
 #include "mb/cpu.h"
 #include "mb/hal.h"
 #include "measure.h"
+#include "sizes.h"
 #include "tensor.h"
 #include "text.h"
 
@@ -154,6 +155,7 @@ static void print_info(const struct mb_model_info *m) {
   mb_put_char(MB_STDOUT, '\n');
   info_tensors("  input ", m->inputs, m->n_inputs);
   info_tensors("  output ", m->outputs, m->n_outputs);
+  mb_put_sizes(m);
   info_line("  arena ", m->ram_size, " bytes\n");
   info_line("  weights ", m->weights_bytes, " bytes\n");
   info_line("  stack ", m->stack_bound, " bytes at most\n");
@@ -211,6 +213,8 @@ static int fill_inputs(const struct mb_model_info *m, const struct options *o) {
     if (m->n_inputs && !o->seeded)
       mb_put_text(MB_STDERR, "note: no input given: random data, seed 0\n");
     mb_put_flush(MB_STDERR);
+    if (m->dynamic) mb_set_sizes(m, 0);
+    m = mb_present(m);
     for (int i = 0; i < m->n_inputs; i++)
       mb_fill_random(&m->inputs[i], m->inputs[i].at(m->ram()), &state);
     return 0;
@@ -218,6 +222,8 @@ static int fill_inputs(const struct mb_model_info *m, const struct options *o) {
   if (m->n_inputs > MAX_ARGS)
     return misuse(m->name, "more than 256 inputs cannot be read from files");
   int code = assign_inputs(m, o, path);
+  if (!code && m->dynamic) code = mb_set_sizes(m, path);
+  m = mb_present(m);
   for (int i = 0; i < m->n_inputs && !code; i++)
     code = mb_read_npy(path[i], &m->inputs[i], m->inputs[i].at(m->ram()));
   return code;
@@ -290,6 +296,7 @@ static int write_outputs(const struct mb_model_info *m, const char *out) {
 
 static int put_outputs(const struct mb_model_info *m, const struct options *o) {
   int code = 0;
+  m = mb_present(m);
   for (int i = 0; i < o->n_out && !code; i++) code = write_outputs(m, o->out[i]);
   for (int i = 0; i < m->n_outputs && !o->n_out; i++)
     mb_put_tensor(&m->outputs[i], m->outputs[i].at(m->ram()));

@@ -239,6 +239,19 @@ int mb_read_npy(const char *path, const struct mb_tensor_info *t, void *to) {
   return failed;
 }
 
+int mb_npy_shape(const char *path, const struct mb_tensor_info *t, int64_t *dims) {
+  struct npy h;
+  if (mb_same_text(path, "-")) return fail(path, "a model of several sizes takes its inputs from files");
+  long fd = mb_open(path, MB_O_RDONLY, 0);
+  if (fd < 0) return fail_code(path, "cannot be opened", fd);
+  int failed = read_header(path, (int)fd, &h);
+  mb_close((int)fd);
+  if (failed) return failed;
+  if (h.rank != t->rank) return mismatch(path, &h, t);
+  for (int i = 0; i < h.rank; i++) dims[i] = h.dims[i];
+  return 0;
+}
+
 struct header {
   char text[1024];
   int n;

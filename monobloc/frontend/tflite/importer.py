@@ -14,7 +14,7 @@ import numpy as np
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
-from monobloc.frontend.importing import Choices, Imported, as_declared, guarded, told, unknown_name
+from monobloc.frontend.importing import Choices, Imported, as_declared, fixed_shapes, guarded, told, unknown_name
 from monobloc.frontend.tflite import (
     arithmetic,
     convs,
@@ -72,9 +72,11 @@ class _Import:
                         self.model.description, {})
 
     def _check_dims(self) -> None:
+        words = {d for shape in self.choices.shapes.values() for d in shape}
         for name in self.choices.dims:
-            raise ModelError(f"has no size called '{name}': sizes have no names in a TFLite model",
-                             hints=["`--shape INPUT=1x96x96x3` gives an input's shape"])
+            if name not in words:
+                raise ModelError(f"has no size called '{name}': sizes have no names in a TFLite model",
+                                 hints=["`--shape INPUT=1x96x96x3` gives an input's shape"])
 
     def _check_operators(self) -> None:
         """What no table names, all of it at once"""
@@ -104,7 +106,7 @@ class _Import:
         dtype = TYPES.get(t.type)
         if dtype is None:
             raise UnsupportedError(f"input '{name}' is {t.text}, which is not supported")
-        shape = self.choices.shapes.get(name, t.shape)
+        shape = fixed_shapes(self.choices).get(name, t.shape)
         if len(shape) != len(t.shape) or any(s >= 0 and s != d for s, d in zip(t.signature, shape)):
             raise ModelError(f"input '{name}' is {t.text}, and its shape is given as {list(shape)}")
         if np.prod([float(d) for d in shape]) > MAX_ELEMENTS:

@@ -85,6 +85,24 @@ struct mb_bank {
   uint64_t bytes;
 };
 
+/* A dimension that a run chooses: one of `sizes`, or, if there are none, any from least to most. */
+struct mb_dim {
+  const char *name;
+  int64_t least, most;
+  int32_t n_sizes;
+  const int64_t *sizes;
+};
+
+/* Of a model that takes several sizes. The `dims` of its tensors are the largest; `set` says what the
+ * next runs in this ram take (MB_E_SHAPE: not that), and tensors are dense in those sizes. */
+struct mb_dynamic {
+  int32_t n_dims;
+  const struct mb_dim *dims;
+  const int32_t *const *axes; /* for each input and axis, the dimension that it is, or -1 */
+  int (*set)(void *ram, int32_t dim, int64_t n);
+  int (*shapes)(void *ram, int64_t *out); /* sizes of all inputs, then of all outputs, one after another */
+};
+
 /* `run`, `reset` and `ram` use the image's own arena; the `_at` forms any other of `ram_size`
  * bytes, aligned to MB_RAM_ALIGN, after one `reset_at`. The own arena is in `banks`, the first of
  * which holds inputs and outputs and begins at `ram()`; models may share the others. `reset`, `set_threads` and `stop` may be
@@ -113,13 +131,14 @@ struct mb_model_info {
   int32_t max_threads;
   int32_t n_banks;
   const struct mb_bank *banks;
+  const struct mb_dynamic *dynamic; /* NULL: every size is fixed */
 };
 
 #define MB_RAM_ALIGN 64
 
 #if UINTPTR_MAX == UINT64_MAX
 MB_STATIC_ASSERT(sizeof(struct mb_tensor_info) == 40, "mb_tensor_info is part of the ABI");
-MB_STATIC_ASSERT(sizeof(struct mb_model_info) == 160, "mb_model_info is part of the ABI");
+MB_STATIC_ASSERT(sizeof(struct mb_model_info) == 168, "mb_model_info is part of the ABI");
 #endif
 
 MB_EXPORT const struct mb_model_info *monobloc_model(int i);

@@ -1,0 +1,90 @@
+"""Dimensions that a program takes when it runs, and the sizes each may have.
+
+A model that is compiled for several sizes is several graphs of one interface, its *versions*. Every graph
+carries all dimensions of the program (`Graph.dims`) and its own sizes of them (`Graph.at`); whoever runs
+the program sets the dimensions, and the version that has these sizes answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from monobloc.errors import ModelError
+
+MAX_SIZES = 1 << 16
+MAX_VERSIONS = 64
+Sizes = int | tuple[int, ...]  # one value, or those that a run may choose from
+NamedShape = tuple[int | str, ...]  # sizes, or names of dimensions
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A dimension by the model's name for it, and its sizes, smallest first."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+    @property
+    def most(self) -> int:
+        return self.sizes[-1]
+
+    @property
+    def is_range(self) -> bool:
+        return len(self.sizes) > 2 and self.sizes[-1] - self.sizes[0] == len(self.sizes) - 1
+
+    def __str__(self) -> str:
+        return f"{self.sizes[0]}..{self.most}" if self.is_range else ",".join(map(str, self.sizes))
+
+    @property
+    def condition(self) -> str:
+        """C text: whether `n` is one of its sizes"""
+        if self.is_range:
+            return f"n >= {self.sizes[0]} && n <= {self.most}"
+        return " || ".join(f"n == {s}" for s in self.sizes)
+
+
+def parse_sizes(text: str) -> Sizes | None:
+    """`4`, `1..8` or `1,4,8`; None for anything else."""
+    if re.fullmatch(r"\d{1,9}", text):
+        return int(text)
+    if m := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text):
+        return normal(range(int(m[1]), int(m[2]) + 1)) if int(m[1]) <= int(m[2]) else None
+    if re.fullmatch(r"\d{1,9}(,\d{1,9})+", text):
+        return normal(map(int, text.split(",")))
+    return None
+
+
+def normal(sizes: int | Iterable[int]) -> Sizes:
+    """Sizes as they are kept: in order and each once, a single one as a number."""
+    if isinstance(sizes, int):
+        return sizes
+    if isinstance(sizes, range) and len(sizes) > MAX_SIZES:
+        raise ModelError(f"{len(sizes)} sizes are given for one dimension; at most {MAX_SIZES} can be")
+    out = tuple(sorted({int(s) for s in sizes}))
+    if not out or out[0] < 0:
+        raise ModelError("a dimension needs at least one size, and none is negative")
+    return out[0] if len(out) == 1 else out
+
+
+def open_dims(given: Mapping[str, Sizes]) -> tuple[Dim, ...]:
+    """The dimensions that a run chooses, in the order given."""
+    return tuple(Dim(name, sizes) for name, sizes in given.items() if isinstance(sizes, tuple))
+
+
+def fixed_dims(given: Mapping[str, Sizes]) -> dict[str, int]:
+    """The dimensions that are given as one size"""
+    return {name: size for name, size in given.items() if isinstance(size, int)}
+
+
+def points(dims: Iterable[Dim]) -> list[dict[str, int]]:
+    """All combinations of sizes, the largest first."""
+    dims = tuple(dims)
+    return [dict(zip([d.name for d in dims], at, strict=True)) for at in product(*(d.sizes[::-1] for d in dims))]
+
+
+def told(at: Mapping[str, int]) -> str:
+    """`batch=4, n=8`"""
+    return ", ".join(f"{k}={v}" for k, v in at.items())
