@@ -21,7 +21,7 @@ FLAGS = (
 )
 BASELINE = {"x86_64": ("-march=x86-64",), "aarch64": ()}
 CPU = {"x86_64": "cpu_x86", "aarch64": "cpu_aarch64"}
-EXE = ("main", "measure", "npy", "start_linux", "tensor", "text", "mem")
+EXE = ("main", "measure", "npy", "sizes", "start_linux", "tensor", "text", "mem")
 HARDEN = ("-z", "relro", "-z", "now", "-z", "noexecstack", "-z", "separate-code", "--gc-sections")
 PIE = ("-static", "-pie", "--no-dynamic-linker", "-z", "text", *HARDEN)
 

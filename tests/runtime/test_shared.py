@@ -46,7 +46,7 @@ class Info(ctypes.Structure):
         *(("set_threads", ctypes.CFUNCTYPE(None, ctypes.c_int)), ("stop", Void)),
         *(("strerror", ctypes.CFUNCTYPE(Text, ctypes.c_int)),),
         *(("target", Text), ("features", Text), ("max_threads", ctypes.c_int32)),
-        *(("n_banks", ctypes.c_int32), ("banks", ctypes.c_void_p)),
+        *(("n_banks", ctypes.c_int32), ("banks", ctypes.c_void_p), ("dynamic", ctypes.c_void_p)),
     ]
 
 
