@@ -16,7 +16,7 @@ import onnx
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph, read_attribute, read_attributes
-from monobloc.frontend.control import at_run_time, unrolled
+from monobloc.frontend.control import Told, chosen, repeated
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
 from monobloc.frontend.importing import told
@@ -27,6 +27,7 @@ from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
 from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
+from monobloc.ops.control import OpenRegion
 from monobloc.ops.sequence import Bundle, Items
 
 MAX_DEPTH = 60
@@ -88,6 +89,7 @@ class Walker:
         self.graph, self.model, self.functions, self.files = graph, model, functions, files
         self.diagnostics, self.ignore_shapes = diagnostics, ignore_shapes
         self.builder = Builder(graph)
+        self.regions: list[OpenRegion] = []  # all that were made
         self.named: dict[Value, int] = {}  # depth of the frame that named a value
         self.skipped = 0
 
@@ -132,6 +134,8 @@ class Walker:
         outs: Sequence[Binding]
         try:
             outs = self._values(p, frame, loc)
+        except Told:
+            outs = [UNKNOWN] * len(p.output)
         except Exception as e:
             self.diagnostics.report(told(e, loc))
             outs = [UNKNOWN] * len(p.output)
@@ -179,11 +183,11 @@ class Walker:
             condition = known[0]
             if isinstance(condition, Value) and condition.const is not None:
                 return self._branch(condition.const.array, attrs, frame, loc.node)
-            if op is None:
-                raise at_run_time("the condition", condition)
+            if condition is not None:
+                return chosen(self, condition, attrs, frame, loc.node)
         if domain == "" and p.op_type in ("Loop", "Scan"):
             self.builder.name, self.builder.locs = loc.node, (loc.node,)
-            return unrolled(self, p.op_type, known, attrs, frame, loc.node)
+            return repeated(self, p.op_type, known, attrs, frame, loc.node)
         if op is None:
             body = schema_body(p, domain, opset, known, attrs)
             if body is None:
