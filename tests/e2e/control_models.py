@@ -83,7 +83,8 @@ def bounded() -> onnx.ModelProto:
 def swapped() -> onnx.ModelProto:
     """Fibonacci: what is carried changes places; one value stays as it is, one is read by nothing"""
     return text("""g (int64 n, float[4,8] x) => (float[4,8] y) {
-        y, b, k, d = Loop(n, , x, one, x, x) <body = f (int64 i, bool c, float[4,8] p, float[4,8] q, float[4,8] k0, float[4,8] d0)
+        y, b, k, d = Loop(n, , x, one, x, x) <body = f (int64 i, bool c, float[4,8] p, float[4,8] q, float[4,8] k0,
+                                                        float[4,8] d0)
                                      => (bool c2, float[4,8] q2, float[4,8] r, float[4,8] k1, float[4,8] d1) {
             q2 = Identity(q)  r = Add(p, q)  k1 = Identity(k0)  d1 = Exp(d0)  c2 = Identity(c) }> }""",
                 one=np.ones((4, 8), np.float32))
@@ -92,7 +93,8 @@ def swapped() -> onnx.ModelProto:
 def rows() -> onnx.ModelProto:
     """A loop too long to be written out, which stacks rows and numbers"""
     return text("""g (float[4,8] x) => (float[4,8] y, float[300,8] r, float[300] k) {
-        y, r, k = Loop(n, , x) <body = b (int64 i, bool c, float[4,8] s) => (bool c2, float[4,8] s2, float[8] r0, float k0) {
+        y, r, k = Loop(n, , x) <body = b (int64 i, bool c, float[4,8] s)
+                                    => (bool c2, float[4,8] s2, float[8] r0, float k0) {
             m = MatMul(s, w)  s2 = Tanh(m)  r0 = ReduceSum<keepdims = 0>(s2, axis)  k0 = Cast<to = 1>(i)
             c2 = Identity(c) }> }""", n=np.int64(300), w=2 * W, axis=np.array([0], np.int64))
 

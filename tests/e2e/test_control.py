@@ -145,7 +145,8 @@ def test_a_bound_condition_removes_the_branch_that_is_not_taken(condition: bool,
 
 
 def test_a_condition_of_another_model_removes_a_branch(tmp_path: Path) -> None:
-    a = model([helper.make_node("Less", ["k", "two"], ["c"])], [("k", "f32", [])], [("c", "bool", [])], two=np.float32(2))
+    a = model([helper.make_node("Less", ["k", "two"], ["c"])], [("k", "f32", [])], [("c", "bool", [])],
+              two=np.float32(2))
     both = build({"a": a, "b": branches()}, tmp_path, replace(OPTIONS, bind={"a.k": np.array(1.0)}), "b.c=a.c")
     assert "If" not in ops(both.low.graph) and len(both.low.unit.weights) == 1
 
