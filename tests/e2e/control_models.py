@@ -106,7 +106,8 @@ def scan() -> onnx.ModelProto:
                        scan_output_axes = [0, 1], scan_output_directions = [1, 0],
                        body = f (float[3] p, float[3] u, float[3] v) => (float[3] p2, float[3] y0, float[2,3] z0) {
                            h = Mul(p, half)  d = Sub(u, v)  p2 = Add(h, d)  y0 = Tanh(p2)
-                           l = Unsqueeze(u, first)  m = Unsqueeze(p2, first)  z0 = Concat<axis = 0>(l, m) }>(s0, a, b) }""",
+                           l = Unsqueeze(u, first)  m = Unsqueeze(p2, first)  z0 = Concat<axis = 0>(l, m)
+                       }>(s0, a, b) }""",
                 half=np.float32(0.5), first=np.array([0], np.int64))
 
 
