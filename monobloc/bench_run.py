@@ -215,7 +215,7 @@ def layer_times(model: CompiledModel, low: Lowered, run: Callable[[], Any], seco
     total = (time.perf_counter() - start) / runs
     ticks = [a - b for c, old in zip(counters, before, strict=True) for a, b in zip(c, old, strict=True)]
     names = [n for part in low.unit.layers for n in part]
-    nodes = {n.name: n for n in low.graph.nodes}
+    nodes = {n.name: n for part in low.graph.tree() for n in part.nodes}
     whole = sum(ticks) or 1
     return [LayerTime(n, _ops(nodes[n]), str(nodes[n].outputs[0].type), total * t / whole, t / whole)
             for n, t in zip(names, ticks, strict=True)]

@@ -119,7 +119,7 @@ class Diagnostics:
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
-            raise ErrorList(self.errors)
+            raise ErrorList(list(self.errors))
 
 
 def tell(notes: Iterable[str]) -> None:

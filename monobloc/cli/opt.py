@@ -125,5 +125,5 @@ def _known(source: Path | None, file: Path) -> dict[str, Const]:
     o = options({})
     graphs = ([driver.import_model(source, o).graph] if driver.is_model(source)
               else [m.graph for m in facts.modules_of(source)])
-    found = [v.const for g in graphs for v in g.constants() if v.const is not None]
+    found = [v.const for g in graphs for part in g.tree() for v in part.constants() if v.const is not None]
     return {c.key: c for c in found}

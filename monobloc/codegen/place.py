@@ -12,8 +12,9 @@ What remains are buffers with lifetimes, which `monobloc.plan` orders and packs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from monobloc import plan
 from monobloc.codegen.loops import flatten_loads
@@ -24,6 +25,7 @@ from monobloc.ir.expr import Load, Var, free_vars, linear, walk
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars
+from monobloc.ops.control import outside_of
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import is_contraction, parts, root_of
 from monobloc.passes.conv_family import family
@@ -79,6 +81,14 @@ class Placement:
     bound: int
     order_optimal: bool
     banks: tuple[Bank, ...]
+    inner: Mapping[Graph, tuple[Node, ...]] = field(default_factory=dict)  # the order of every region
+
+    def steps(self, g: Graph | None = None) -> Iterator[Node]:
+        """All nodes in the order they run; a control node before what its regions hold."""
+        for node in self.order if g is None else self.inner[g]:
+            yield node
+            for region in node.regions:
+                yield from self.steps(region)
 
     def bank_at(self, offset: int) -> Bank:
         """The bank that holds this byte."""
@@ -89,6 +99,7 @@ class Placement:
 class _Aliases:
     """Storage by value: roots have a buffer of their own, the others follow their parent."""
 
+    numbers: Iterator[int]  # for ids: of a whole program, regions included
     ids: dict[Value, int] = field(default_factory=dict)
     storage: dict[Value, Storage] = field(default_factory=dict)
     views: set[Node] = field(default_factory=set)
@@ -96,30 +107,87 @@ class _Aliases:
 
 def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int], room: Room | None = None) -> Placement:
     """Plan a selected graph: aliases, order, offsets. `room`: what its versions have in common."""
-    aliases = find_aliases(g, ctx)
-    program, roots = planner_program(g, aliases, scratch_bytes)
-    if room is not None:
-        program = replace(program, values=_with_room(g, program.values, room))
-    made = plan.make_plan(program)
-    regions = ram_regions(ctx.regions)
+    main = _arrange(g, ctx, scratch_bytes, count(), room=room)
+    program, made, regions = main.program, main.plan, ram_regions(ctx.regions)
     if regions:
-        made = spread(program, made, _heat(g, aliases), _names(aliases), regions)
-    nodes = {n.name: n for n in g.nodes}
-    order = tuple(nodes[str(k)] for k in made.order)
-    offset = {aliases.ids[v]: made.offset[v.name] for v in roots}
+        made = spread(program, made, _heat(g, main.aliases), _names(main.aliases), regions)
+        main = replace(main, plan=made)
+    found = Found()
+    main.settle(0, {}, found)
+    roots = list(main.aliases.ids)
     return Placement(
-        order=order,
-        storage=aliases.storage,
-        offset=offset,
-        buffers=_lifetimes(order, roots, aliases, offset),
-        views=frozenset(aliases.views),
-        scratch={nodes[str(k)]: at for k, at in made.scratch.items()},
-        scratch_bytes=scratch_bytes,
+        order=found.order[g],
+        storage=found.storage,
+        offset=found.offset,
+        buffers=_lifetimes(found.order[g], roots, main.aliases, found.offset),
+        views=frozenset(found.views),
+        scratch=found.scratch,
+        scratch_bytes=main.needs,
         arena=made.arena,
         bound=made.bound,
         order_optimal=made.order_optimal,
         banks=_banks(made, regions),
+        inner={r: order for r, order in found.order.items() if r is not g},
     )
+
+
+@dataclass
+class Found:
+    """What is known of all graphs of a program, by value, buffer and node."""
+
+    order: dict[Graph, tuple[Node, ...]] = field(default_factory=dict)
+    storage: dict[Value, Storage] = field(default_factory=dict)
+    offset: dict[int, int] = field(default_factory=dict)
+    scratch: dict[Node, int] = field(default_factory=dict)
+    views: set[Node] = field(default_factory=set)
+
+    def address(self, v: Value) -> int:
+        """The byte of the plan at which a value lies"""
+        s = self.storage[v]
+        return self.offset[int(s.base)] + s.offset * v.dtype.size
+
+
+@dataclass(frozen=True)
+class _Arranged:
+    """One graph's plan. A region's starts at zero, and lies where its node has scratch."""
+
+    graph: Graph
+    aliases: _Aliases
+    program: plan.Program
+    plan: plan.Plan
+    needs: Mapping[Node, int]  # scratch of every node
+    regions: Mapping[Node, Sequence[_Arranged]]
+
+    def settle(self, at: int, outside: Mapping[Value, int], found: Found) -> None:
+        """Say where everything is, for a plan that starts at `at`; `outside` are addresses of what lies around it."""
+        nodes = {n.name: n for n in self.graph.nodes}
+        found.order[self.graph] = tuple(nodes[str(k)] for k in self.plan.order)
+        found.storage.update(self.aliases.storage)
+        found.views |= self.aliases.views
+        for v, k in self.aliases.ids.items():
+            found.offset[k] = outside[v] if v in outside else at + self.plan.offset[v.name]
+        found.scratch.update((nodes[str(k)], at + offset) for k, offset in self.plan.scratch.items())
+        for node, inner in self.regions.items():
+            for r in inner:
+                places = {v: found.address(o) for v, o in outside_of(node, r.graph)}
+                r.settle(found.scratch.get(node, at), places, found)
+
+
+def _arrange(
+    g: Graph, ctx: PassContext, scratch: Mapping[Node, int], numbers: Iterator[int],
+    outside: frozenset[Value] = frozenset(), room: Room | None = None,
+) -> _Arranged:
+    """Plan a graph once its regions are: what they need is scratch of their node, and branches share it."""
+    regions = {
+        n: [_arrange(r, ctx, scratch, numbers, frozenset(v for v, _ in outside_of(n, r))) for r in n.regions]
+        for n in g.nodes if n.regions
+    }  # fmt: skip
+    needs = {**scratch, **{n: max(r.plan.arena for r in inner) for n, inner in regions.items()}}
+    aliases = find_aliases(g, ctx, numbers)
+    program = planner_program(g, aliases, needs, outside)
+    if room is not None:
+        program = replace(program, values=_with_room(g, program.values, room))
+    return _Arranged(g, aliases, program, plan.make_plan(program), needs, regions)
 
 
 def _banks(made: plan.Plan, regions: Sequence[Region]) -> tuple[Bank, ...]:
@@ -158,8 +226,8 @@ def _names(a: _Aliases) -> dict[plan.Id, frozenset[str]]:
 
 
 # -- aliases ------------------------------------------------------------------------------------------
-def find_aliases(g: Graph, ctx: PassContext) -> _Aliases:
-    a = _Aliases()
+def find_aliases(g: Graph, ctx: PassContext, numbers: Iterator[int] | None = None) -> _Aliases:
+    a = _Aliases(count() if numbers is None else numbers)
     exported = g.output_values
     into = _concat_parts(g, exported, ctx)
     into.update(_into_outputs(g, exported, into))
@@ -186,7 +254,7 @@ def find_aliases(g: Graph, ctx: PassContext) -> _Aliases:
 
 
 def _own(a: _Aliases, v: Value) -> None:
-    a.ids[v] = len(a.ids)
+    a.ids[v] = next(a.numbers)
     a.storage[v] = dense(a.ids[v], v.type)
 
 
@@ -409,9 +477,12 @@ def part_done(node: Node, k: int, storage: Mapping[Value, Storage]) -> bool:
 
 # -- order and offsets -----------------------------------------------------------------------------------
 def planner_program(
-    g: Graph, a: _Aliases, scratch: Mapping[Node, int]
-) -> tuple[plan.Program, list[Value]]:
-    """The planner's view: one value per buffer, one step per node that does work or defines a view."""
+    g: Graph, a: _Aliases, scratch: Mapping[Node, int], outside: frozenset[Value] = frozenset()
+) -> plan.Program:
+    """The planner's view: one value per buffer, one step per node that does work or defines a view.
+
+    What lies `outside` needs no memory here.
+    """
     root_of_id = {i: v for v, i in a.ids.items()}
 
     def root(v: Value) -> Value:
@@ -438,9 +509,11 @@ def planner_program(
                                tuple(dict.fromkeys(after + _producers(node)))))
     values = []
     for v in a.ids:
-        pinned = v.producer is None or v in exported
-        values.append(plan.Value(v.name, v.type.bytes, plan.natural_align(v.type.bytes), pinned, v in exported))
-    return plan.Program(tuple(values), tuple(steps), tuple(_in_place(g, a))), list(a.ids)
+        size = 0 if v in outside else v.type.bytes
+        pinned = v not in outside and (v.producer is None or v in exported)
+        values.append(plan.Value(v.name, size, plan.natural_align(size), pinned, v in exported))
+    pairs = (p for p in _in_place(g, a) if not outside or {p.input, p.output}.isdisjoint(v.name for v in outside))
+    return plan.Program(tuple(values), tuple(steps), tuple(pairs))
 
 
 def _with_room(g: Graph, values: Sequence[plan.Value], room: Room) -> tuple[plan.Value, ...]:

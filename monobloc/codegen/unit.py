@@ -55,6 +55,11 @@ class RoutineContext:
     scratch_base: str = "0"
     used: int = 0
     exported: frozenset[Value] = frozenset()
+    calls_of: Callable[[Graph], str] = lambda _: ""
+
+    def region(self, g: Graph) -> str:
+        """Statements that run a region's layers"""
+        return self.calls_of(g)
 
     def spent(self, v: Value) -> bool:
         """Whether the node that reads `v` may write over it: memory of its own, and no other reader."""
@@ -78,8 +83,8 @@ class RoutineContext:
 def scratch_bytes(g: Graph, t: Target, threads: int) -> dict[Node, int]:
     """Scratch of every node, for all threads."""
     out: dict[Node, int] = {}
-    exported = frozenset(g.output_values)
-    for node in g.nodes:
+    exported = frozenset(v for part in g.tree() for v in part.output_values)
+    for node in (n for part in g.tree() for n in part.nodes):
         if is_contraction(node):
             floats = node.attrs.get("scratch", 0)
             if floats:
@@ -98,7 +103,7 @@ def weight_symbols(g: Graph, prefix: str, by_content: bool) -> dict[str, str]:
     `by_content`: objects name them by their content, since any linker merges equal ones by that.
     """
     out: dict[str, str] = {}
-    for v in g.constants():
+    for v in (v for part in g.tree() for v in part.constants()):
         assert v.const is not None
         key = v.const.key
         out.setdefault(key, f"mb_w_{key if by_content else scoped(prefix, mangle(v.name))}")
@@ -133,6 +138,10 @@ class UnitWriter:
         self.profile = profile
         self.symbols = weight_symbols(g, prefix, by_content)
         self.weights: dict[str, Value] = {}  # of the layer being written
+        self.exported = frozenset(v for part in g.tree() for v in part.output_values)
+        self.made: dict[Node, _Layer] = {}
+        self.run_name = f"mb_{prefix}_part0"
+        self.ticks: dict[str, int] = {}  # numbers of layers that are timed
         self.listing = print_graph(g)
         self.lines = _listing_lines(self.listing)
 
@@ -171,8 +180,13 @@ class UnitWriter:
         else:
             self._loops(node, out)
         splits = not _is_routine(node) or bool(node.attrs.get("splits", opdef(node).splits))
-        out.parallel = self.threads > 1 and _work(node) >= WORK_FOR_THREADS and splits
+        out.parallel = self.threads > 1 and not node.regions and _work(node) >= WORK_FOR_THREADS and splits
         return out
+
+    def region(self, g: Graph) -> str:
+        """Calls of a region's layers, which exist already"""
+        return "\n".join(["int e = 0; (void)e;",
+                          *self._calls([self.made[n] for n in self.p.inner[g] if n in self.made])])
 
     def _contraction(self, node: Node, out: _Layer) -> None:
         scratch = f"(float *)({self.address(self.p.scratch[node])})" if node in self.p.scratch else "0"
@@ -191,7 +205,7 @@ class UnitWriter:
             return f"({text} + {s.offset})" if s.offset else text
 
         base = self.address(self.p.scratch[node]) if node in self.p.scratch else "0"
-        c = RoutineContext(pointer, self.t, base, exported=frozenset(self.g.output_values))
+        c = RoutineContext(pointer, self.t, base, exported=self.exported, calls_of=self.region)
         out.body = opdef(node).routine(node, c).splitlines()  # type: ignore[attr-defined]
         if self.threads > 1:
             out.body.insert(0, "(void)nt;")
@@ -215,10 +229,15 @@ class UnitWriter:
 
     # -- files --
     def write(self) -> Unit:
-        work = [n for n in self.p.order if n not in self.p.views and any(v.type.size for v in n.outputs)]
-        layers = [self.layer(n) for n in work]
+        work = [n for n in self.p.steps() if n not in self.p.views and any(v.type.size for v in n.outputs)]
+        layers = [self.layer(n) for n in work if not n.regions]
+        self.made = {x.node: x for x in layers}
+        self.ticks = {x.name: k for k, x in enumerate(layers)} if self.profile else {}
+        control: list[_Layer] = []
+        for n in reversed([n for n in work if n.regions]):  # those inside first
+            control.append(self.layer(n))
+            self.made[n] = control[-1]
         chunks = divide([Item(x.name, x.kernel) for x in layers])
-        run = f"mb_{self.prefix}_part0"
         files: dict[str, str] = {}
         file_of: dict[str, str] = {}
         for chunk in chunks if len(chunks) > 1 else []:
@@ -226,23 +245,31 @@ class UnitWriter:
             files[name] = "\n".join([*self._layers([layers[k] for k in chunk], "MB_HIDDEN"), ""])
             file_of |= {layers[k].node.name: name for k in chunk}
         name = f"{self.prefix}.run.c"
-        head = self._prototypes(layers) if files else self._layers(layers, "static")
-        files[name] = "\n".join([*head, *self._run(run, layers), ""])
-        file_of |= {x.node.name: name for x in layers if x.node.name not in file_of}
-        weights = {s: v for x in layers for s, v in x.weights.items()}
-        order = (tuple(n.name for n in work),)
-        return Unit(self.prefix, files, (run,), self.listing, weights, order, file_of)
+        head = [f"MB_EXPORT unsigned long long {self.run_name}_ticks[{max(len(layers), 1)}];"] if self.profile else []
+        if files:
+            head = [*self._prototypes(layers), *head, *(self._functions(control, "static") if control else [])]
+        else:
+            head = [*self._layers([*layers, *control], "static", head)]
+        steps = [self.made[n] for n in self.p.order if n in self.made]
+        files[name] = "\n".join([*head, *self._run(steps), ""])
+        file_of |= {x.node.name: name for x in (*layers, *control) if x.node.name not in file_of}
+        weights = {s: v for x in (*layers, *control) for s, v in x.weights.items()}
+        order = (tuple(x.node.name for x in layers),)
+        return Unit(self.prefix, files, (self.run_name,), self.listing, weights, order, file_of)
 
     def _prototypes(self, layers: Sequence[_Layer]) -> list[str]:
         """What the file that runs the layers knows of those in other files."""
         return ['#include "mb/abi.h"', '#include "mb/hal.h"',
                 *(f"MB_HIDDEN int {x.name}(mb_mem mem, int tid, int nt);" for x in layers)]
 
-    def _layers(self, layers: Sequence[_Layer], linkage: str) -> list[str]:
-        """A file's layers, and once each what several of them share."""
-        out = [f'#include "mb/{h}.h"' for h in _headers(layers)]
-        out += foreign.declarations(x.node for x in layers)
-        out.append(f"#define MB_LAYER {linkage} __attribute__((noinline))")
+    def _layers(self, layers: Sequence[_Layer], linkage: str, head: Sequence[str] = ()) -> list[str]:
+        """A file of layers, `head` behind what it includes"""
+        includes = [f'#include "mb/{h}.h"' for h in _headers(layers)]
+        return [*includes, *head, *foreign.declarations(x.node for x in layers), *self._functions(layers, linkage)]
+
+    def _functions(self, layers: Sequence[_Layer], linkage: str) -> list[str]:
+        """Layers, and once each what several of them share."""
+        out = [f"#define MB_LAYER {linkage} __attribute__((noinline))"]
         weights = {s: v for x in layers for s, v in x.weights.items()}
         out += [_extern(s, v) for s, v in weights.items()]
         kernels: dict[str, str] = {}
@@ -252,17 +279,22 @@ class UnitWriter:
             out += ["", *self._function(x, name, not known)]
         return out
 
-    def _run(self, name: str, layers: Sequence[_Layer]) -> list[str]:
+    def _run(self, layers: Sequence[_Layer]) -> list[str]:
         """The function that runs all layers in order, up to the first that fails."""
-        out = [f"MB_EXPORT unsigned long long {name}_ticks[{max(len(layers), 1)}];"] if self.profile else []
-        out += ["", f"MB_HIDDEN int {name}(mb_mem mem) {{", "  int e = 0; (void)e; (void)mem;"]
-        for k, x in enumerate(layers):
+        return ["", f"MB_HIDDEN int {self.run_name}(mb_mem mem) {{", "  int e = 0; (void)e; (void)mem;",
+                *(f"  {line}" for line in self._calls(layers)), "  return 0;", "}"]
+
+    def _calls(self, layers: Sequence[_Layer]) -> list[str]:
+        """Statements that run layers up to the first that fails"""
+        out = []
+        for x in layers:
             call = f"mb_parallel_for({x.name}, mem)" if x.parallel else f"{x.name}(mem, 0, 1)"
-            if self.profile:
-                call = f"{call}, {name}_ticks[{k}] += __builtin_readcyclecounter() - t{k}, e"
-                out.append(f"  const unsigned long long t{k} = __builtin_readcyclecounter();")
-            out.append(f"  if ((e = {call})) return e;" if x.fails or self.profile else f"  {call};")
-        return [*out, "  return 0;", "}"]
+            k = self.ticks.get(x.name)
+            if k is not None:
+                call = f"{call}, {self.run_name}_ticks[{k}] += __builtin_readcyclecounter() - t{k}, e"
+                out.append(f"const unsigned long long t{k} = __builtin_readcyclecounter();")
+            out.append(f"if ((e = {call})) return e;" if x.fails or k is not None else f"{call};")
+        return out
 
     def _function(self, layer: _Layer, kernel: str, define: bool) -> list[str]:
         """A layer, behind its kernel's definitions where it is the first to use them.

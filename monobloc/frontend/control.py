@@ -1,85 +1,293 @@
-"""Loop and Scan, written out: one copy of the body per iteration.
+"""If, Loop and Scan: decided while the model is read where constants decide, written as control nodes where data do.
 
-Every shape is known, so Scan's number of iterations is too, and Loop's when its trip count and
-conditions are constant. A copy per iteration lets shape arithmetic fold and iterations fuse; it is
-limited, since a thousand copies are no longer a program anybody wants.
+A loop whose trip count and conditions are constant is *written out*, one copy of the body per iteration: shape
+arithmetic folds in each copy, and iterations fuse. A thousand copies are no longer a program anybody wants,
+so long loops become a Loop node like those whose end data decide, and are written out only where their bodies
+need that: values that change their shape from one iteration to the next. A Scan is a loop whose body picks
+its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from monobloc.errors import ModelError, UnsupportedError
+from monobloc.errors import ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph
 from monobloc.frontend.node import graph_inputs_behind
 from monobloc.frontend.tensors import DTYPES
 from monobloc.ir.graph import Value
-from monobloc.ir.types import TensorType
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops.build import Builder
+from monobloc.ops.control import UNBOUND, OpenRegion, close
+from monobloc.ops.movement import slice_of
 from monobloc.ops.sequence import Bundle
 
 if TYPE_CHECKING:
     from monobloc.frontend.walk import Binding, Frame, Walker
 
-MAX_COPIES = 2048  # nodes of the body times iterations
+FEW_COPIES = 256  # nodes of the body times iterations up to which a loop is written out
+MAX_COPIES = 2048  # the same where there is no other way
+MAX_TRIPS = 1 << 31  # more is no number of iterations, but "as long as the condition holds"
 
 
-def at_run_time(what: str, v: Value | None) -> UnsupportedError:
-    """`what` would have to be known while compiling."""
+class _Many(Exception):  # noqa: N818
+    """A loop has more copies than was allowed, or an end that only a run knows."""
+
+
+class Told(MonoblocError):
+    """What is wrong has been reported where it is wrong."""
+
+
+def _binds(why: str, v: Value | None) -> list[str]:
+    """A hint to fix the inputs that decide a value"""
     sources = graph_inputs_behind(v) if v is not None else []
-    binds = " ".join(f"--bind {s}=..." for s in sources)
-    return UnsupportedError(
-        f"{what} is known only at run time, which is not supported",
-        notes=[f"it depends on the model's input {', '.join(map(repr, sources))}"] if sources else [],
-        hints=[f"fix that input while compiling: `{binds}`"] if sources else [],
-    )
+    return [f"{why}: `{' '.join(f'--bind {s}=...' for s in sources)}`"] if sources else []
 
 
-def unrolled(
+# -- control nodes ---------------------------------------------------------------------------------
+@contextmanager
+def opened(w: Walker, name: str) -> Iterator[OpenRegion]:
+    """What is walked inside goes into a region."""
+    graph, builder = w.graph, w.builder
+    region = OpenRegion(name, graph)
+    w.regions.append(region)
+    w.graph, w.builder = region, Builder(region)
+    w.builder.name, w.builder.locs = name, builder.locs
+    try:
+        yield region
+    finally:
+        w.graph, w.builder = graph, builder
+
+
+def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, label: str) -> list[Binding]:
+    """The outputs of an If whose condition data decide."""
+    (condition,) = _tensors([condition])
+    if condition.type.size != 1:
+        raise ModelError(f"the condition has shape {list(condition.shape)}, but must be one bool")
+    regions, made, before = [], [], len(w.diagnostics.errors)
+    for key in ("then_branch", "else_branch"):
+        with opened(w, f"{label}/{key}") as region:
+            made.append(w.subgraph(attrs[key], [], frame, f"{label}/{key}"))
+        regions.append(region)
+    hints = _binds("a branch is left out where its condition is known", condition)
+    for e in w.diagnostics.errors[before:]:
+        e.hints = tuple(dict.fromkeys([*e.hints, *hints]))
+    for region, outs in zip(regions, made, strict=True):  # both are read before anything is wrong
+        region.outputs = _named(_tensors(_all_known(outs)))
+    yes, no = ([v.type for _, v in r.outputs] for r in regions)
+    if len(yes) != len(no):
+        raise ModelError(f"its branches have {len(yes)} and {len(no)} outputs, but must have the same")
+    for k, (one, other) in enumerate(zip(yes, no, strict=True)):
+        if one != other:
+            raise _differs(f"output {k} is {one} in one branch and {other} in the other", condition)
+    given = close(regions)
+    b = w.builder
+    b.name, b.locs = label, (label,)
+    inside = {"then": regions[0], "else": regions[1]}
+    return list(b.graph.make("If", [condition, *given], yes, inside, name=label, locs=b.locs).outputs)
+
+
+def _differs(what: str, condition: Value | None) -> UnsupportedError:
+    return UnsupportedError(f"{what}; a type that data decide is not supported",
+                            hints=_binds("fix what decides while compiling", condition))
+
+
+def _all_known(outs: Sequence[Binding]) -> list[Any]:
+    known: list[Any] = [v for v in outs if isinstance(v, (Value, Bundle))]
+    if len(known) < len(outs):
+        raise Told("a value of a body is unknown")
+    return known
+
+
+def _tensors(values: Sequence[Any]) -> list[Value]:
+    """What goes in and out of regions"""
+    for v in values:
+        if not isinstance(v, Value):
+            raise UnsupportedError(f"{v.type} that data decide is not supported")
+    return list(values)
+
+
+def _named(values: Sequence[Value]) -> list[tuple[str, Value]]:
+    return [(f"out{k}", v) for k, v in enumerate(values)]
+
+
+def repeated(
     w: Walker, op: str, inputs: Sequence[Value | None], attrs: dict[str, Any], frame: Frame, label: str
 ) -> list[Binding]:
-    """The outputs of a Loop or Scan node."""
+    """The outputs of a Loop or Scan node: written out where that pays, a Loop node where it does not, written out
+    at length where nothing else will do."""
     body = attrs["body"]
     assert isinstance(body, SubGraph)
-    run = _Unroll(w, body, frame, label)
-    if op == "Loop":
-        return run.loop(inputs)
-    if frame.opsets.get("", 0) < 9:
-        return run.scan8(inputs, attrs)
-    return run.scan(inputs, attrs)
+    if op == "Scan" and frame.opsets.get("", 0) < 9:
+        return _Unroll(w, body, frame, label, MAX_COPIES).scan8(inputs, attrs)
+
+    def unroll(limit: int) -> list[Binding]:
+        copies = _Unroll(w, body, frame, label, limit)
+        return copies.loop(inputs) if op == "Loop" else copies.scan(inputs, attrs)
+
+    def keep() -> list[Binding]:
+        kept = _Kept(w, body, frame, label)
+        return kept.loop(inputs) if op == "Loop" else kept.scan(inputs, attrs)
+
+    mark = _Mark(w)
+    try:
+        return unroll(FEW_COPIES)
+    except _Many as e:
+        mark.back()
+        endless = e
+    try:
+        return keep()
+    except MonoblocError:
+        if endless.args:  # only a run knows how often: what keeps it from being a node is what is wrong
+            raise
+        mark.back()
+    try:
+        return unroll(MAX_COPIES)
+    except _Many:
+        size = max(len(body.graph.node), 1)
+        raise UnsupportedError(
+            f"must be written out, one copy of its {size} nodes per iteration; "
+            f"more than {MAX_COPIES // size} iterations are not supported"
+        ) from None
 
 
+class _Mark:
+    """A place of an import to come back to: what was made and reported after it is forgotten."""
+
+    def __init__(self, w: Walker) -> None:
+        self.w, self.graph, self.nodes = w, w.graph, len(w.graph.nodes)
+        self.name, self.locs = w.builder.name, w.builder.locs
+        self.regions = len(w.regions)
+        self.errors, self.told = list(w.diagnostics.errors), set(w.diagnostics._told)
+
+    def back(self) -> None:
+        for g in (self.graph, *self.w.regions[self.regions :]):  # what is around regions must forget them too
+            g.remove_all(set(g.nodes[self.nodes if g is self.graph else 0 :]))
+        self.w.builder.name, self.w.builder.locs = self.name, self.locs
+        self.w.diagnostics.errors[:], self.w.diagnostics._told = self.errors, self.told
+
+
+class _Kept:
+    """A Loop or Scan that becomes a Loop node."""
+
+    def __init__(self, w: Walker, body: SubGraph, frame: Frame, label: str) -> None:
+        self.w, self.body, self.frame, self.label = w, body, frame, label
+
+    def loop(self, inputs: Sequence[Value | None]) -> list[Binding]:
+        trips, condition, *states = [*inputs, None, None][: max(len(inputs), 2)]
+        most = int(_scalar("the trip count", trips)) if trips is not None and trips.const is not None else UNBOUND
+        if condition is not None and condition.const is not None:
+            condition = None  # it is true: a loop that never runs is written out
+        if most > MAX_TRIPS or trips is None or trips.const is not None:
+            most, trips = most if most <= MAX_TRIPS else UNBOUND, None
+        one = self.body.graph.input[0].type.tensor_type.shape.dim if self.body.graph.input else ()
+        known = _tensors([v for v in states if v is not None])
+        with opened(self.w, self.label) as region:
+            number = region.add_input(f"{self.label}/i", TensorType(DType.I64, (1,) if len(one) == 1 else ()))
+            always = self.w.builder.const(np.bool_(True))
+            now = [region.add_input(f"{v.name}.now", v.type.with_layout(None)) for v in known]
+            outs = self._body(region, [number, always, *now])
+        goes_on, then, rows = outs[0], outs[1 : 1 + len(now)], outs[1 + len(now) :]
+        return list(self._node(region, trips, condition, most, known, None if _always(goes_on) else goes_on, then,
+                               rows))
+
+    def scan(self, inputs: Sequence[Value | None], attrs: dict[str, Any]) -> list[Binding]:
+        states, xs, axes, back, length = _scan_parts(_tensors(inputs), attrs)
+        with opened(self.w, self.label) as region:
+            b = self.w.builder
+            number = region.add_input(f"{self.label}/i", TensorType(DType.I64, ()))
+            now = [region.add_input(f"{v.name}.now", v.type.with_layout(None)) for v in states]
+            last = b.one("Sub", b.const(np.int64(length - 1)), number) if any(back) else number
+            rows = [b.one("Gather", x, last if d else number, axis=a) for x, a, d in zip(xs, axes, back, strict=True)]
+            outs = self._body(region, [*now, *rows])
+        k = len(now)
+        found = self._node(region, None, None, length, states, None, outs[:k], outs[k:])
+        n_out, b = len(outs) - k, self.w.builder
+        out_axes, out_back = _list(attrs, "scan_output_axes", n_out), _list(attrs, "scan_output_directions", n_out)
+        return [*found[:k], *(_turned(b, v, a, d) for v, a, d in zip(found[k:], out_axes, out_back, strict=True))]
+
+    def _body(self, region: OpenRegion, inputs: Sequence[Value]) -> list[Value]:
+        for v in region.inputs:
+            v.origin = ""  # no input of the model, whoever asks what depends on it
+        return _tensors(_all_known(self.w.subgraph(self.body, inputs, self.frame, self.label)))
+
+    def _node(
+        self, region: OpenRegion, trips: Value | None, condition: Value | None, most: int, states: Sequence[Value],
+        goes_on: Value | None, then: Sequence[Value], rows: Sequence[Value],
+    ) -> list[Value]:
+        if len(then) < len(states):
+            raise ModelError(f"carries {len(states)} values, but its body gives {len(then)}")
+        for k, (a, z) in enumerate(zip(states, then, strict=True)):
+            if (a.dtype, a.shape) != (z.dtype, z.shape):
+                raise _differs(f"the carried value {k} is {a.type} before an iteration and {z.type} after it", trips)
+        if rows and (goes_on is not None or trips is not None or condition is not None or most == UNBOUND):
+            raise _differs("how many rows it stacks is known only at run time", trips or condition)
+        region.outputs = _named([*([goes_on] if goes_on is not None else []), *then, *rows])
+        given = close([region])
+        attrs = {"do": region, "carried": len(states), "test": goes_on is not None, "most": most}
+        types = [*(v.type.with_layout(None) for v in states),
+                 *(TensorType(v.dtype, (most, *v.shape)) for v in rows)]
+        b = self.w.builder
+        b.name, b.locs = self.label, (self.label,)
+        return b.graph.make("Loop", [trips, condition, *states, *given], types, attrs, name=self.label,
+                            locs=b.locs).outputs
+
+
+def _always(v: Value) -> bool:
+    return v.const is not None and bool(v.const.array.ravel()[0])
+
+
+def _turned(b: Builder, v: Value, axis: int, back: int) -> Value:
+    """Rows stacked along the first axis, along another one, or in the other direction"""
+    if back:
+        v = slice_of(b, v, [(v.shape[0] - 1, -1, v.shape[0]), *((0, 1, d) for d in v.shape[1:])])
+    axis = _axis(axis, v.type.rank)
+    order = [k + 1 if k < axis else 0 if k == axis else k for k in range(v.type.rank)]
+    return v if axis == 0 else b.one("Transpose", v, perm=order)
+
+
+def _scan_parts(
+    inputs: Sequence[Value | None], attrs: dict[str, Any]
+) -> tuple[list[Value], list[Value], list[int], list[int], int]:
+    """A Scan's states, what it scans, along which axes, in which directions, and how often."""
+    given = [v for v in inputs if v is not None]
+    n = int(attrs["num_scan_inputs"])
+    if len(given) < len(inputs) or not 0 < n <= len(given):
+        raise ModelError(f"has {len(inputs)} inputs, {n} of them to scan")
+    states, xs = given[: len(given) - n], given[len(given) - n :]
+    axes = [_axis(a, x.type.rank) for a, x in zip(_list(attrs, "scan_input_axes", n), xs, strict=True)]
+    lengths = {x.shape[a] for a, x in zip(axes, xs, strict=True)}
+    if len(lengths) != 1:
+        raise ModelError(f"scans axes of {sorted(lengths)} elements, but they must have the same")
+    return states, xs, axes, _list(attrs, "scan_input_directions", n), lengths.pop()
+
+
+# -- written out -----------------------------------------------------------------------------------
 class _Unroll:
     """One node on its way."""
 
-    def __init__(self, w: Walker, body: SubGraph, frame: Frame, label: str) -> None:
+    def __init__(self, w: Walker, body: SubGraph, frame: Frame, label: str, limit: int) -> None:
         self.w, self.b, self.body, self.frame, self.label = w, w.builder, body, frame, label
-        self.copies = 0
+        self.limit, self.copies = limit, 0
 
     def step(self, inputs: Sequence[Binding]) -> list[Value]:
         """One more copy of the body"""
-        size = max(len(self.body.graph.node), 1)
         self.copies += 1
-        if self.copies * size > MAX_COPIES:
-            raise UnsupportedError(
-                f"is written out, one copy of its {size} nodes per iteration; "
-                f"more than {MAX_COPIES // size} iterations are not supported"
-            )
+        if self.copies * max(len(self.body.graph.node), 1) > self.limit:
+            raise _Many
         name, locs = self.b.name, self.b.locs
         outs = self.w.subgraph(self.body, inputs, self.frame, f"{self.label}/{self.copies - 1}")
         self.b.name, self.b.locs = name, locs
-        known: list[Any] = [v for v in outs if isinstance(v, (Value, Bundle))]
-        if len(known) < len(outs):
-            self.w.diagnostics.checkpoint()
-            raise ModelError("an output of the body is made by nothing")
-        return known
+        return _all_known(outs)
 
     # -- Loop --
     def loop(self, inputs: Sequence[Value | None]) -> list[Binding]:
         inputs = [*inputs, None, None][: max(len(inputs), 2)]
-        trips, condition = _scalar("the trip count", inputs[0]), _scalar("the condition", inputs[1])
+        trips, condition = _known("the trip count", inputs[0]), _known("the condition", inputs[1])
         states = [v for v in inputs[2:] if v is not None]
         scans: list[list[Value]] = [[] for _ in self.body.graph.output[1 + len(states) :]]
         going, k = condition is None or bool(condition), 0
@@ -90,22 +298,15 @@ class _Unroll:
                 rows.append(v)
             k += 1
             if trips is None or k < int(trips):
-                going = bool(_scalar("the condition of the next iteration", outs[0]))
+                going = bool(_known("the condition of the next iteration", outs[0]))
         return [*states, *(self._stacked(rows, 1 + len(states) + j, 0) for j, rows in enumerate(scans))]
 
     # -- Scan --
     def scan(self, inputs: Sequence[Value | None], attrs: dict[str, Any]) -> list[Binding]:
-        given = [v for v in inputs if v is not None]
-        n = int(attrs["num_scan_inputs"])
-        if len(given) < len(inputs) or not 0 < n <= len(given):
-            raise ModelError(f"has {len(inputs)} inputs, {n} of them to scan")
-        states, xs = given[: len(given) - n], given[len(given) - n :]
-        axes = [_axis(a, x.type.rank) for a, x in zip(_list(attrs, "scan_input_axes", n), xs, strict=True)]
-        lengths = {x.shape[a] for a, x in zip(axes, xs, strict=True)}
-        if len(lengths) != 1:
-            raise ModelError(f"scans axes of {sorted(lengths)} elements, but they must have the same")
-        back = _list(attrs, "scan_input_directions", n)
-        return self._scanned(states, xs, axes, back, lengths.pop(), attrs)
+        states, xs, axes, back, length = _scan_parts(inputs, attrs)
+        if length * max(len(self.body.graph.node), 1) > self.limit:
+            raise _Many
+        return self._scanned(states, xs, axes, back, length, attrs)
 
     def _scanned(
         self, states: list[Value], xs: list[Value], axes: list[int], back: list[int], length: int, attrs: dict[str, Any]
@@ -175,10 +376,17 @@ def _scalar(what: str, v: Value | None) -> Any:
     if not isinstance(v, Value):
         raise ModelError(f"{what} is {v.type}")
     if v.const is None:
-        raise at_run_time(what, v)
+        raise UnsupportedError(f"{what} is known only at run time, which is not supported")
     if v.type.size != 1:
         raise ModelError(f"{what} has shape {list(v.shape)}, but must be one element")
     return v.const.array.ravel()[0]
+
+
+def _known(what: str, v: Value | None) -> Any:
+    """The same, where a loop is to be written out: otherwise it is not"""
+    if isinstance(v, Value) and v.const is None:
+        raise _Many(what)
+    return _scalar(what, v)
 
 
 def _list(attrs: dict[str, Any], name: str, n: int) -> list[int]:

@@ -130,7 +130,7 @@ def graph_inputs_behind(v: Value, limit: int = 3) -> list[str]:
     seen, queue, out = {v}, [v], []
     for x in queue:
         if x.producer is None:
-            out += [x.origin or x.name] if x.const is None else []
+            out += [x.origin] if x.const is None and x.origin else []  # a loop's own values have none
         for y in x.producer.used if x.producer else ():
             if y not in seen:
                 seen.add(y)

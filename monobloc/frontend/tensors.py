@@ -17,7 +17,6 @@ from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.external import ExternalFiles, Span
 from monobloc.ir.codes import unpack
 from monobloc.ir.graph import Const
-from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS
 
@@ -36,7 +35,6 @@ DTYPES: dict[int, DType] = {
     T.UINT32: DType.U32,
     T.UINT64: DType.U64,
     T.BOOL: DType.BOOL,
-    T.STRING: DType.CHAR,
     T.INT4: DType.I4,
     T.UINT4: DType.U4,
     T.INT2: DType.I2,
@@ -104,8 +102,6 @@ def tensor(
         span = _located(t, what, files, stored_bytes(type))
         return type, LazyConst(lambda: _from_bytes(files.bytes(span), type))
     stored = [f for f in _FIELDS if len(getattr(t, f))]
-    if dtype is DType.CHAR:
-        return _strings(t, what, type, stored)
     if raw is None and t.HasField("raw_data"):
         raw = memoryview(t.raw_data)
     if raw is not None:
@@ -146,14 +142,6 @@ def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[s
     if type.dtype in (DType.F32, DType.F64, DType.I64):  # any value fits, so it can wait
         return LazyConst(lambda: np.array(values, type.dtype.numpy).reshape(type.shape))
     return Const(_from_ints(values, what, type).reshape(type.shape))
-
-
-def _strings(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> tuple[TensorType, Const]:
-    """Strings get the room that the longest needs."""
-    if stored not in ([], ["string_data"]) or len(t.string_data) != type.size:
-        raise ModelError(f"{what} has {len(t.string_data)} strings, but needs {type.size}")
-    chars = to_chars(np.array(list(t.string_data), object).reshape(type.shape), what)
-    return TensorType(DType.CHAR, chars.shape), Const(chars)
 
 
 def _from_ints(values: list[int], what: str, type: TensorType) -> np.ndarray:

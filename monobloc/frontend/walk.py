@@ -16,7 +16,7 @@ import onnx
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph, read_attribute, read_attributes
-from monobloc.frontend.control import at_run_time, unrolled
+from monobloc.frontend.control import Told, chosen, repeated
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
 from monobloc.frontend.importing import told
@@ -25,12 +25,10 @@ from monobloc.frontend.order import order
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
 from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
-from monobloc.ir.strings import string_shape, to_chars
-from monobloc.ir.types import DType
 from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
+from monobloc.ops.control import OpenRegion
 from monobloc.ops.sequence import Bundle, Items
-from monobloc.ops.strings import of_strings
 
 MAX_DEPTH = 60
 OLDEST_OPSET = 7
@@ -91,6 +89,7 @@ class Walker:
         self.graph, self.model, self.functions, self.files = graph, model, functions, files
         self.diagnostics, self.ignore_shapes = diagnostics, ignore_shapes
         self.builder = Builder(graph)
+        self.regions: list[OpenRegion] = []  # all that were made
         self.named: dict[Value, int] = {}  # depth of the frame that named a value
         self.skipped = 0
 
@@ -135,6 +134,8 @@ class Walker:
         outs: Sequence[Binding]
         try:
             outs = self._values(p, frame, loc)
+        except Told:
+            outs = [UNKNOWN] * len(p.output)
         except Exception as e:
             self.diagnostics.report(told(e, loc))
             outs = [UNKNOWN] * len(p.output)
@@ -182,11 +183,11 @@ class Walker:
             condition = known[0]
             if isinstance(condition, Value) and condition.const is not None:
                 return self._branch(condition.const.array, attrs, frame, loc.node)
-            if op is None:
-                raise at_run_time("the condition", condition)
+            if condition is not None:
+                return chosen(self, condition, attrs, frame, loc.node)
         if domain == "" and p.op_type in ("Loop", "Scan"):
             self.builder.name, self.builder.locs = loc.node, (loc.node,)
-            return unrolled(self, p.op_type, known, attrs, frame, loc.node)
+            return repeated(self, p.op_type, known, attrs, frame, loc.node)
         if op is None:
             body = schema_body(p, domain, opset, known, attrs)
             if body is None:
@@ -195,14 +196,11 @@ class Walker:
         for v in known:
             if isinstance(v, Bundle) and not op.bundles or isinstance(v, Value) and v.dtype.is_code and not op.codes:
                 raise UnsupportedError(f"{p.op_type} of {v.type} is not supported")
-        holds_strings = any(isinstance(v, Value) and v.dtype is DType.CHAR for v in known)
-        if holds_strings and op.strings == "":
-            raise UnsupportedError(f"{p.op_type} of strings is not supported")
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
-        n = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
-        if holds_strings and op.strings != "own":
-            return of_strings(self.builder, op, n)
-        return op.from_onnx(self.builder, n)
+        return op.from_onnx(
+            self.builder,
+            OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig),
+        )
 
     def _opset(self, domain: str, frame: Frame, op: str) -> int:
         if domain in frame.opsets:
@@ -233,7 +231,7 @@ class Walker:
         ((key, x),) = attrs.items()
         kinds: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
         if key.startswith("value_string"):
-            return self.builder.const(to_chars(np.array(x, object), "the constant"), name="constant")
+            raise UnsupportedError("a Constant of strings is not supported")
         array = x if isinstance(x, np.ndarray) else np.array(x, kinds.get(key, np.int64))
         return self.builder.const(array, name="constant")
 
@@ -342,9 +340,8 @@ def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelErro
     t = type.tensor_type
     dims: list[Any] | None = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim]
     fixed = [d if isinstance(d, int) and d >= 0 else None for d in dims or []]
-    have = string_shape(v.type)
     wrong = t.HasField("shape") and (
-        len(fixed) != len(have) or any(d is not None and d != s for d, s in zip(fixed, have, strict=False))
+        len(fixed) != v.type.rank or any(d is not None and d != s for d, s in zip(fixed, v.shape, strict=False))
     )
     dtype = DTYPES.get(t.elem_type)
     if not wrong and (dtype is v.dtype or t.elem_type == onnx.TensorProto.UNDEFINED):

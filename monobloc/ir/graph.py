@@ -8,7 +8,7 @@ Constants hold their array, or know how to get it: a link reads graphs, not weig
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,7 +87,12 @@ class Value:
 
 @dataclass(eq=False)
 class Node:
-    """One operation. Optional inputs that are absent are None; attributes are plain data or a Graph."""
+    """One operation. Optional inputs that are absent are None; attributes are plain data or a Graph.
+
+    The graph `body` is a group's (Fused). All others are regions: what a control node (If, Loop) runs, as
+    often as data say. A region reads nothing but its own inputs and constants; what it takes from outside
+    is an input of the node.
+    """
 
     op: str
     name: str
@@ -111,20 +116,29 @@ class Node:
     def body(self) -> Graph | None:
         return self.attrs.get("body")
 
+    @property
+    def regions(self) -> list[Graph]:
+        """graphs that a control node runs"""
+        return [x for k, x in sorted(self.attrs.items()) if isinstance(x, Graph) and k != "body"]
+
 
 class Graph:
     """Inputs, outputs and nodes in order. `outputs` pairs the exported name with its value, so one
-    value can leave twice and an input or a constant can leave as it is."""
+    value can leave twice and an input or a constant can leave as it is.
 
-    def __init__(self, name: str) -> None:
+    A region is made `within` the graph round it: they share one space of names, so that a name is one
+    value, one node and one symbol of the whole program.
+    """
+
+    def __init__(self, name: str, within: Graph | None = None) -> None:
         self.name = name
         self.inputs: list[Value] = []
         self.outputs: list[tuple[str, Value]] = []
         self.nodes: list[Node] = []
         self.dims: tuple[Dim, ...] = ()  # that a run chooses
         self.at: dict[str, int] = {}  # this version's sizes of them
-        self._names: set[str] = set()
-        self._next: dict[str, int] = {}
+        self._names: set[str] = set() if within is None else within._names
+        self._next: dict[str, int] = {} if within is None else within._next
 
     # -- making -------------------------------------------------------------------------------
     def unique(self, name: str) -> str:
@@ -256,13 +270,25 @@ class Graph:
                     out.append(node)
         self.nodes = out
 
+    def adopt(self, nodes: Sequence[Node], before: Node) -> None:
+        """Move nodes of a region in front of the node that it belongs to: their names are this graph's too."""
+        at = self.nodes.index(before)
+        self.nodes[at:at] = nodes
+
     # -- looking ------------------------------------------------------------------------------
+    def tree(self) -> Iterator[Graph]:
+        """this graph, then the regions of its control nodes, each with its own"""
+        yield self
+        for node in self.nodes:
+            for region in node.regions:
+                yield from region.tree()
+
     @property
     def output_values(self) -> set[Value]:
         return {v for _, v in self.outputs}
 
     def constants(self) -> list[Value]:
-        """constants that are used, in order of first use"""
+        """constants that are used here, not in regions, in order of first use"""
         seen: dict[Value, None] = {}
         for node in self.nodes:
             for v in node.used:

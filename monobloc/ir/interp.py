@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,16 +11,21 @@ from monobloc.ir.graph import Graph, Node, Value
 
 def interpret(g: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Outputs by exported name; `feeds` by the inputs' original names."""
+    given = [np.asarray(feeds[v.origin or v.name]) for v in g.inputs]
+    return dict(zip((name for name, _ in g.outputs), run_graph(g, given), strict=True))
+
+
+def run_graph(g: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Outputs in order, of inputs in order: a region's too."""
     env: dict[Value, np.ndarray] = {}
-    for v in g.inputs:
-        x = np.asarray(feeds[v.origin or v.name])
+    for v, x in zip(g.inputs, given, strict=True):
         assert x.shape == v.shape and x.dtype == v.dtype.numpy, f"{v}: got {x.dtype}{list(x.shape)}"
         env[v] = x
     with np.errstate(all="ignore"):
         for node in g.nodes:
             for v, y in zip(node.outputs, run_node(node, env), strict=True):
                 env[v] = y
-    return {name: _get(env, v) for name, v in g.outputs}
+    return [_get(env, v) for _, v in g.outputs]
 
 
 def _get(env: dict[Value, np.ndarray], v: Value) -> np.ndarray:

@@ -195,9 +195,9 @@ class _Parser:
         self.step()
         return t
 
-    def graph(self) -> Graph:
+    def graph(self, within: Graph | None = None) -> Graph:
         self.take("graph")
-        g = Graph(self.string())
+        g = Graph(self.string(), within)
         env: dict[str, Value] = {}
         self.take("{")
         while not self.maybe("}"):
@@ -240,8 +240,8 @@ class _Parser:
             assert self.weights is not None
             v.const = self.weights(key, v.type)
         else:
-            data = np.array(self.attr(), dtype=np.uint8 if v.dtype.is_opaque else v.dtype.numpy)
-            data = data.view(v.dtype.numpy) if v.dtype.is_opaque else data
+            data = np.array(self.attr(), dtype=np.uint8 if v.dtype.is_code else v.dtype.numpy)
+            data = data.view(v.dtype.numpy) if v.dtype.is_code else data
             if data.size != v.type.size:
                 self.fail(f"%{v.name} has {data.size} elements for {v.type}")
             v.const = Const(data.reshape(v.shape))
@@ -266,7 +266,7 @@ class _Parser:
         ins = self._list("(", ")", lambda: None if self.maybe("_") else self._use(env))
         attrs: dict[str, Any] = {}
         if self.tok == "{":
-            attrs = dict(self._list("{", "}", self._pair))
+            attrs = dict(self._list("{", "}", lambda: self._pair(g)))
         locs = tuple(self._list("(", ")", self.string)) if self.maybe("from") else ()
         node = Node(op, g.unique("n:" + self.string())[2:], ins, outs, attrs, locs)
         for v in outs:
@@ -275,10 +275,10 @@ class _Parser:
             v.users.append(node)
         g.nodes.append(node)
 
-    def _pair(self) -> tuple[str, Any]:
+    def _pair(self, g: Graph) -> tuple[str, Any]:
         key = self.step()
         self.take("=")
-        return key, self.attr()
+        return key, self.attr(None if key == "body" else g)
 
     def _list(self, left: str, right: str, item: Callable[[], Any]) -> list[Any]:
         self.take(left)
@@ -289,14 +289,14 @@ class _Parser:
             out.append(item())
         return out
 
-    def attr(self) -> Any:
+    def attr(self, within: Graph | None = None) -> Any:
         if self.kind == "str":
             return self.string()
         if self.tok == "[":
             return self._list("[", "]", self.attr)
         if self.tok == "{":
             self.step()
-            g = self.graph()
+            g = self.graph(within)
             self.take("}")
             return g
         if self.kind == "num":

@@ -45,6 +45,8 @@ def _check_types(node: Node) -> None:
             if (a.dtype, a.shape) != (b.dtype, b.shape):
                 raise InternalError(f"{node}: the body gives {a}, the node says {b.type}")
         return
+    for region in node.regions:
+        verify(region)
     want = opdef(node).infer(node.inputs, dict(node.attrs))[: len(node.outputs)]
     for t, v in zip(want, node.outputs, strict=True):
         if (t.dtype, t.shape) != (v.dtype, v.shape):

@@ -82,7 +82,7 @@ def _heat(programs: Sequence[Lowered]) -> dict[str, float]:
     """Accesses per byte in one run of every model."""
     heat: dict[str, float] = {}
     for p in programs:
-        for n in (n for x in p.versions for n in x.graph.nodes):
+        for n in (n for x in p.versions for part in x.graph.tree() for n in part.nodes):
             for v in n.used:
                 if v.const is not None:
                     heat[v.const.key] = heat.get(v.const.key, 0.0) + accesses(n, v) / v.type.dtype.size

@@ -28,7 +28,8 @@ _ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$",
 
 def used_rows(programs: Sequence[Lowered], o: Options) -> list[Row]:
     """Rows that compute a layer, in the order of the rows."""
-    used = {n.attrs["row"] for p in programs for x in p.versions for n in x.graph.nodes if n.op == "Foreign"}
+    graphs = [part for p in programs for x in p.versions for part in x.graph.tree()]
+    used = {n.attrs["row"] for g in graphs for n in g.nodes if n.op == "Foreign"}
     return [r for k, r in enumerate(o.kernels) if k in used]
 
 

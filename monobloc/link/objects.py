@@ -83,7 +83,7 @@ def context(o: Options, stage: str) -> PassContext:
 
 def copy_graph(g: Graph) -> Graph:
     """An equal graph that shares the constants."""
-    table = {v.const.key: v.const for v in g.constants() if v.const is not None}
+    table = {v.const.key: v.const for part in g.tree() for v in part.constants() if v.const is not None}
     return parse_graph(print_graph(g), lambda key, _: table[key])
 
 
@@ -122,7 +122,7 @@ def _store_weights(graphs: Sequence[Graph], native: Lowered) -> tuple[dict[str, 
     """What is stored, by content, and the text of the graphs that read it."""
     stored: dict[str, Const] = {}
     permuted: dict[str, tuple[Const, tuple[int, ...]]] = {}
-    logical = {v.const.key for g in graphs for v in g.constants() if v.const is not None}
+    logical = {v.const.key for g in graphs for part in g.tree() for v in part.constants() if v.const is not None}
     for v in native.weights.values():
         assert v.const is not None
         stored[v.const.key] = v.const
@@ -136,19 +136,19 @@ def _stored_text(
 ) -> str:
     """A graph that reads stored weights; what is not among them joins them."""
     out = copy_graph(g)
-    for v in out.constants():
+    for part, v in [(p, v) for p in out.tree() for v in p.constants()]:
         assert v.const is not None
         if v.type.size <= INLINE or v.const.key in stored:
             continue
         if v.const.key in permuted:
             const, perm = permuted[v.const.key]
             t = TensorType(v.dtype, tuple(v.shape[p] for p in perm))
-            base = out.const_value(f"{v.name}.stored", t, const)
+            base = part.const_value(f"{v.name}.stored", t, const)
             inverse = [perm.index(k) for k in range(len(perm))]
-            first = out.nodes[0] if out.nodes else None
+            first = part.nodes[0] if part.nodes else None
             attrs = {"perm": inverse, "key": v.const.key}
-            node = out.make("Transpose", [base], [v.type], attrs, name=f"{v.name}{LOGICAL}", before=first)
-            out.replace(v, node.outputs[0])
+            node = part.make("Transpose", [base], [v.type], attrs, name=f"{v.name}{LOGICAL}", before=first)
+            part.replace(v, node.outputs[0])
         else:
             stored[v.const.key] = v.const
     return print_graph(out)
@@ -283,14 +283,14 @@ def read_module(obj: Object) -> Module:
 
 def _restore_logical(g: Graph, name: str) -> None:
     """Weights that are stored permuted become the model's own again, under their name; still unread."""
-    for node in [n for n in g.nodes if n.op == "Transpose" and "key" in n.attrs]:
+    for part, node in [(p, n) for p in g.tree() for n in p.nodes if n.op == "Transpose" and "key" in n.attrs]:
         stored, v, key = node.inputs[0], node.outputs[0], str(node.attrs["key"])
         if stored is None or stored.const is None:
             raise LinkError(f"{name}: damaged graph: `{v.name}` is no permutation of a weight")
         load = _transposed(stored.const, tuple(node.attrs["perm"]), key, f"{name}: weight `{key}`")
         const = Const(key=key, load=load)
-        g.replace(v, g.const_value(v.name.removesuffix(LOGICAL), v.type, const))
-        g.remove(node)
+        part.replace(v, part.const_value(v.name.removesuffix(LOGICAL), v.type, const))
+        part.remove(node)
 
 
 def _transposed(stored: Const, perm: tuple[int, ...], key: str, what: str) -> Callable[[], np.ndarray]:

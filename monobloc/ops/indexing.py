@@ -71,7 +71,6 @@ class Gather(OpDef):
     """x[..., indices, ...]: `axis` of x is replaced by the axes of the indices"""
 
     name = "Gather"
-    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -125,7 +124,6 @@ class GatherElements(OpDef):
     """x at the output's own index, but for `axis`, where the index is data"""
 
     name = "GatherElements"
-    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -181,7 +179,6 @@ class GatherND(OpDef):
     """Slices of x at index tuples, the last axis of the indices; the first batch_dims axes agree"""
 
     name = "GatherND"
-    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -365,7 +362,6 @@ class ScatterND(OpDef):
     """x with slices replaced (or combined) at index tuples, in the order of the tuples"""
 
     name = "ScatterND"
-    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at, updates = n.inputs
@@ -491,7 +487,6 @@ class Compress(OpDef):
     """Vanishes: a Gather, as the condition must be constant"""
 
     name = "Compress"
-    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, keep = n.inputs[0], np.flatnonzero(n.const(1, "condition"))

@@ -52,6 +52,7 @@ def pipeline() -> list[Pass]:
     from monobloc.passes import (
         canonicalize,
         constants,
+        control,
         cse,
         dce,
         decompose,
@@ -70,6 +71,7 @@ def pipeline() -> list[Pass]:
     )
 
     return [
+        control.Control(),  # a branch that constants choose, a loop that never runs; regions take what they read
         integer.Integer(),  # quantized products are integer products
         constants.Constants(),  # what depends on constants only is computed
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
@@ -82,6 +84,7 @@ def pipeline() -> list[Pass]:
         decompose.Decompose(),  # transposed convolutions are convolutions and an interleaving
         cse.Cse(),  # equal nodes are one
         dce.Dce(),  # what nobody reads goes
+        control.Control(),  # a branch that constants choose, a loop that never runs; regions take what they read
         outputs.Outputs(),  # every exported tensor is made by a node of its own
         foreign.Foreign(),  # kernel rows: functions of foreign libraries, where one fits
         widen.Widen(),  # products of halves read float: what is left of their inputs is widened
@@ -110,7 +113,9 @@ def run_passes(
     for k, p in enumerate(pipeline() if passes is None else passes, 1):
         start = time.perf_counter()
         try:
-            changed = p.run(g, ctx)
+            changed = False
+            for part in g.tree():
+                changed |= p.run(part, ctx)
             if check and changed:
                 verify(g)
         except MonoblocError:
@@ -140,5 +145,6 @@ def dump_to(folder: Path) -> Dump:
 def _all_constants(g: Graph) -> Iterator[Value]:
     yield from g.constants()
     for node in g.nodes:
-        if node.body is not None:
-            yield from _all_constants(node.body)
+        for inner in (node.body, *node.regions):
+            if inner is not None:
+                yield from _all_constants(inner)

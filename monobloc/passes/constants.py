@@ -32,7 +32,7 @@ def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
     `widen`: those too that make a large constant out of a small one."""
     changed = False
     for node in g.nodes:
-        if node.body is None and node.used and all(v.const is not None for v in node.used):
+        if node.body is None and not node.regions and node.used and all(v.const is not None for v in node.used):
             if not widen and _widens(node):
                 continue
             types = [v.type for v in node.outputs]

@@ -21,10 +21,10 @@ class Fate:
 
     def __init__(self, given: Graph, low: Lowered, removed: Sequence[str], unread: Sequence[str]) -> None:
         self.given, self.low, self.removed_outputs, self.unread_inputs = given, low, removed, unread
-        self.nodes = set(given.nodes)
+        self.nodes = {n for part in given.tree() for n in part.nodes}
         self.layer: dict[str, str] = {}  # the model's node -> the layer that does its work
         self.views: set[str] = set()
-        for n in low.placement.order:
+        for n in low.placement.steps():
             inner = n.body.nodes if n.body is not None else [n]
             for name in (*n.locs, n.name, *(x.name for x in inner), *(loc for x in inner for loc in x.locs)):
                 if n in low.placement.views:
@@ -43,7 +43,8 @@ class Fate:
         rows += [{"what": "input", "name": n, "reason": "nothing needs it, and no living code names it"}
                  for n in self.unread_inputs]
         rows += [r for n in self.given.nodes if (r := self._node(n)) is not None]
-        weights = [r for v in self.given.constants() if v.type.size > 1 and (r := self._weight(v)) is not None]
+        constants = [v for part in self.given.tree() for v in part.constants() if v.type.size > 1]
+        weights = [r for v in constants if (r := self._weight(v)) is not None]
         return rows + sorted(weights, key=lambda r: -r["bytes"])
 
     def _node(self, n: Node) -> Row | None:
@@ -101,7 +102,7 @@ class Fate:
     def fused(self) -> list[Row]:
         """Layers that do the work of several operators."""
         rows = []
-        for n in self.low.placement.order:
+        for n in self.low.placement.steps():
             inner = n.body.nodes if n.body is not None else [n]
             if len(inner) > 1 and n not in self.low.placement.views:
                 rows.append({"layer": n.name, "ops": [x.op for x in inner], "from": list(n.locs)})

@@ -101,8 +101,8 @@ def estimate(g: Graph, o: Options) -> Estimate:
     ctx = context(o, "image")
     run_passes(g, ctx, check=False)
     p = place(g, ctx, scratch_bytes(g, ctx.target, ctx.threads))
-    weights = {v.const.key: v.type.bytes for v in g.constants() if v.const is not None}
-    layers = [n for n in p.order if n not in p.views and any(v.type.size for v in n.outputs)]
+    weights = {v.const.key: v.type.bytes for part in g.tree() for v in part.constants() if v.const is not None}
+    layers = [n for n in p.steps() if n not in p.views and any(v.type.size for v in n.outputs)]
     return Estimate(p.arena, p.bound, sum(weights.values()), len(layers))
 
 
@@ -154,7 +154,7 @@ def _section_flags(s: elf.Section) -> str:
 def of_program(low: Lowered) -> dict[str, Any]:
     """One model: interface, memory over time, layers, weights, reasons."""
     p, unit = low.placement, low.unit
-    work = [n for n in p.order if n not in p.views]
+    work = [n for n in p.steps() if n not in p.views]
     part = {name: k for k, names in enumerate(unit.layers) for name in names}
     return {
         "prefix": low.interface.prefix,
@@ -173,7 +173,7 @@ def of_program(low: Lowered) -> dict[str, Any]:
         "buffers": [_buffer(*b) for b in p.buffers],
         "scratch": [{"node": n.name, "offset": at} for n, at in p.scratch.items()],
         "layers": [{**_layer(n), "part": part.get(n.name)} for n in work],
-        "views": [n.name for n in p.order if n in p.views],
+        "views": [n.name for n in p.steps() if n in p.views],
         "constants": [_weight(s, v) for s, v in low.weights.items()],
         "decisions": [{"node": n, "pass": by, "reason": why} for n, by, why in dict.fromkeys(low.context.why)],
         "passes": [{"pass": name, "changed": changed} for name, _, changed in low.context.times],

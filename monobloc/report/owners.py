@@ -60,7 +60,7 @@ class Names:
         for low in self.programs:
             for version in low.versions:
                 p = version.unit.prefix
-                for n in version.placement.order:
+                for n in version.placement.steps():
                     self.layers.setdefault(scoped(p, mangle(n.name)), []).append((p, n.name))
         same: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {}  # equal weights are stored once
         for low in self.programs:

@@ -284,12 +284,42 @@ def attribute_says_one_and_holds_another(tmp: Path) -> Any:
 
 
 @case
-def if_at_run_time(tmp: Path) -> Any:
+def if_of_two_types(tmp: Path) -> Any:
     return text(
-        """g (bool c, float[2] x) => (float[2] y) {
+        """g (bool c, float[2] x) => (float[a] y) {
             d = Not(c)
             y = If(d) <then_branch = t () => (float[2] p) { p = Relu(x) },
-                       else_branch = e () => (float[2] q) { q = Abs(x) }>
+                       else_branch = e () => (float[4] q) { q = Concat<axis = 0>(x, x) }>
+        }"""
+    )
+
+
+@case
+def both_branches_are_wrong(tmp: Path) -> Any:
+    return text(
+        """g (bool c, float[2] x, int64[1] s) => (float[2] y) {
+            y = If(c) <then_branch = t () => (float[2] p) { p = Reshape(x, s) },
+                       else_branch = e () => (float[2] q) { q = Gemmm(x) }>
+        }"""
+    )
+
+
+@case
+def loop_that_changes_a_shape(tmp: Path) -> Any:
+    return text(
+        """g (int64 n, float[2] x) => (float[a] y) {
+            y = Loop(n, , x) <body = b (int64 i, bool c, float[k] s) => (bool c2, float[l] s2) {
+                s2 = Concat<axis = 0>(s, x)  c2 = Identity(c) }>
+        }"""
+    )
+
+
+@case
+def loop_of_unknown_rows(tmp: Path) -> Any:
+    return text(
+        """g (int64 n, float[2] x) => (float[2] y, float[a,2] r) {
+            y, r = Loop(n, , x) <body = b (int64 i, bool c, float[2] s) => (bool c2, float[2] s2, float[2] r0) {
+                s2 = Add(s, x)  r0 = Neg(s)  c2 = Identity(c) }>
         }"""
     )
 
@@ -343,8 +373,8 @@ def result_huge(tmp: Path) -> Any:
 
 
 @case
-def strings_that_are_computed_with(tmp: Path) -> Any:
-    return text("g (string[2] x) => (float[2] y) { y = Cast<to = 1>(x) }")
+def input_of_strings(tmp: Path) -> Any:
+    return text("g (string[2] x) => (string[2] y) { y = Identity(x) }")
 
 
 @case
@@ -599,7 +629,7 @@ def function_body_is_wrong(tmp: Path) -> Any:
 @case
 def all_problems_at_once(tmp: Path) -> Any:
     return text(
-        """g (float[2] x, complex64[2] s) => (float[2] y, float[3] z, float[2] v) {
+        """g (float[2] x, string[2] s) => (float[2] y, float[3] z, float[2] v) {
             a = Foo(x)
             b = Relu(a)
             y = LeakyRelu <slope = 1.0> (b)

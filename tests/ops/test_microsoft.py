@@ -30,7 +30,8 @@ SEED = 4242
 RNG = np.random.default_rng(SEED)
 print(f"seed {SEED}")
 F = np.float32
-MADE: list[Any] = []  # (model, inputs, wanted outputs, tolerance) of every node that was compared
+# per module of tests, (model, inputs, wanted outputs, tolerance) of every node that was compared
+MADE: dict[str, list[Any]] = {}
 
 
 def f32(*shape: int) -> Array:
@@ -44,11 +45,12 @@ def some(dtype: Any, *shape: int) -> Array:
 
 def node(
     op: str, ins: Sequence[Array | None], outputs: int = 1, const: Sequence[int] = (), domain: str = "com.microsoft",
-    **attrs: Any,
+    version: int = 21, **attrs: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    model, feeds = one_node(op, 21, ins, attrs, outputs, const=const)
+    model, feeds = one_node(op, version, ins, attrs, outputs, const=const)
     model.graph.node[0].domain = domain
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
     return model, feeds
 
 
@@ -69,7 +71,8 @@ def agree(
     wants = runtime(model, feeds)
     for got, want in zip(ours(model, feeds), wants, strict=True):
         near(op, got, want, rtol, atol, off)
-    MADE.append((model, feeds, wants, (rtol, atol, off)))
+    module = sys._getframe(1).f_globals["__name__"]
+    MADE.setdefault(module, []).append((model, feeds, wants, (rtol, atol, off)))
 
 
 def near(op: str, got: Array, want: Array, rtol: float, atol: float, off: int) -> None:
@@ -244,25 +247,32 @@ def test_weights_of_few_bits_stay_packed(tmp_path: Path, cache: Path) -> None:
     near("MatMulNBits", CompiledModel(out).run(feeds)["y0"], ours(model, feeds)[0], 1e-2, 1e-2, 0)
 
 
-def test_compiled(tmp_path: Path, cache: Path) -> None:
-    """All nodes that the tests above compared, as one model through the whole compiler"""
-    if not MADE:
+def compiled(module: str, tmp_path: Path, cache: Path) -> None:
+    """All nodes that the tests of a module compared, as one model of each opset through the whole compiler"""
+    if module not in MADE:
         pytest.skip("no other test of this module ran here")
-    parts, feeds = [], {}
-    for k, (model, given, _, _) in enumerate(MADE):
-        parts.append(compose.add_prefix(model, f"m{k}_"))
-        feeds |= {f"m{k}_{name}": x for name, x in given.items()}
-    joined = parts[0]
-    for p in parts[1:]:
-        for field in ("node", "input", "output", "initializer"):
-            getattr(joined.graph, field).extend(getattr(p.graph, field))
-    out = tmp_path / "m.so"
-    g = load_onnx(joined).graph
-    link_modules([Module(g, "m", "m")], Request(out, "shared", Options(lto="none", cache=cache)))
-    got = CompiledModel(out).run(feeds)
-    for k, (model, _, wants, tolerance) in enumerate(MADE):
-        for o, want in zip(model.graph.output, wants, strict=True):
-            near(model.graph.node[0].op_type, got[f"m{k}_{o.name}"], want, *tolerance)
+    for opset in sorted({m.opset_import[0].version for m, *_ in MADE[module]}):
+        made = [x for x in MADE[module] if x[0].opset_import[0].version == opset]
+        joined, feeds = None, {}
+        for k, (model, given, _, _) in enumerate(made):
+            part = compose.add_prefix(model, f"m{k}_")
+            feeds |= {f"m{k}_{name}": x for name, x in given.items()}
+            if joined is None:
+                joined = part
+                continue
+            for field in ("node", "input", "output", "initializer"):
+                getattr(joined.graph, field).extend(getattr(part.graph, field))
+        out = tmp_path / f"m{opset}.so"
+        g = load_onnx(joined).graph
+        link_modules([Module(g, "m", "m")], Request(out, "shared", Options(lto="none", cache=cache)))
+        got = CompiledModel(out).run(feeds)
+        for k, (model, _, wants, tolerance) in enumerate(made):
+            for o, want in zip(model.graph.output, wants, strict=True):
+                near(model.graph.node[0].op_type, got[f"m{k}_{o.name}"], want, *tolerance)
+
+
+def test_compiled(tmp_path: Path, cache: Path) -> None:
+    compiled(__name__, tmp_path, cache)
 
 
 def test_schemas_are_those_of_onnxruntime() -> None:

@@ -1,0 +1,226 @@
+"""Attention as onnxruntime's optimizer writes it (`com.microsoft`): softmax(Q K' * scale + masks) V over heads.
+
+All forms become the same few operators: heads apart, what is remembered joined, one product, masks added or
+selected, Softmax, another product. Shapes here: Q is [B, N, S, H], K and V [B, N, T, H], masks broadcast to
+[B, N, S, T].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+from monobloc.ops import OpDef
+from monobloc.ops.build import read_as
+from monobloc.ops.fused import plus, slice_last
+from monobloc.ops.qlinear import product, scalar, scaled
+
+F32, I64 = DType.F32, DType.I64
+
+
+# -- heads --------------------------------------------------------------------------------------------
+def heads(b: Any, n: Any, x: Value, count: int) -> Value:
+    """[B, S, N*H] as [B, N, S, H]"""
+    if x.type.rank != 3 or x.shape[2] % count:
+        n.fail(f"{x.type} does not part into {count} heads")
+    x = b.one("Reshape", x, shape=[x.shape[0], x.shape[1], count, x.shape[2] // count])
+    return b.one("Transpose", x, perm=[0, 2, 1, 3])
+
+
+def joined(b: Any, x: Value) -> Value:
+    """[B, N, S, H] as [B, S, N*H]"""
+    x = b.one("Transpose", x, perm=[0, 2, 1, 3])
+    return b.one("Reshape", x, shape=[x.shape[0], x.shape[1], x.shape[2] * x.shape[3]])
+
+
+def remembered(b: Any, past: Value | None, new: Value) -> Value:
+    """What is new behind what was"""
+    return new if past is None or not past.type.size else b.one("Concat", past, new, axis=2)
+
+
+# -- the core -----------------------------------------------------------------------------------------
+@dataclass
+class Masks:
+    """What changes the scores before the softmax, in order"""
+
+    added: list[Value] = field(default_factory=list)
+    kept: Value | None = None  # where it is false nothing is seen
+    softcap: float = 0.0
+    sink: Value | None = None  # per head, joins the denominator
+
+
+def attend(b: Any, n: Any, q: Value, k: Value, v: Value, scale: float, masks: Masks) -> Value:
+    """[B, N, S, Hv]; K and V may have fewer heads, each for a group of Q's"""
+    batch, count, steps, size = q.shape
+    groups, length = k.shape[1], k.shape[2]
+    if count % max(groups, 1) or k.shape[3] != size or v.shape[:3] != k.shape[:3] or k.shape[0] != batch:
+        n.fail(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
+    scale = scale or 1 / float(np.sqrt(size))
+    rows = b.one("Reshape", q, shape=[batch, groups, count // groups * steps, size])
+    scores = read_as(b, n, "MatMul", [rows, b.one("Transpose", k, perm=[0, 1, 3, 2])])
+    scores = b.one("Reshape", scores, shape=[batch, count, steps, length])
+    scores = b.one("Mul", scores, b.const(scale, scores.dtype))
+    weights = _softmax(b, n, scores, masks)
+    weights = b.one("Reshape", weights, shape=[batch, groups, count // groups * steps, length])
+    out = read_as(b, n, "MatMul", [weights, v])
+    return b.one("Reshape", out, shape=[batch, count, steps, v.shape[3]])
+
+
+def _softmax(b: Any, n: Any, scores: Value, masks: Masks) -> Value:
+    d = scores.dtype
+    if masks.softcap:
+        cap = b.const(masks.softcap, d)
+        scores = b.one("Mul", cap, b.one("Tanh", b.one("Div", scores, cap)))
+    scores = plus(b, scores, *masks.added)
+    if masks.kept is not None:
+        lowest = -65504.0 if d is DType.F16 else float(np.finfo(np.float32).min)
+        scores = b.one("Where", masks.kept, scores, b.const(lowest, d))
+    if masks.sink is None:
+        return b.one("Softmax", scores, axis=3)
+    sink = b.one("Reshape", masks.sink, shape=[1, masks.sink.type.size, 1, 1])
+    sink = b.one("Expand", sink, shape=[*scores.shape[:3], 1])
+    whole = b.one("Softmax", b.one("Concat", scores, sink, axis=3), axis=3)
+    return slice_last(b, n, whole, 0, scores.shape[3])
+
+
+def triangle(b: Any, steps: int, length: int) -> Value:
+    """Which of `length` keys each of the last `steps` may see: those up to itself"""
+    return b.const(np.arange(length)[None, :] <= np.arange(length - steps, length)[:, None])
+
+
+def padding(b: Any, n: Any, mask: Value, batch: int, length: int, filter_value: float, d: DType) -> Value:
+    """A mask of keys as what is added to scores: a number of keys per sample, their end and start, or 1 and 0."""
+    if mask.shape in ((batch,), (2 * batch,)):
+        at = b.const(np.arange(length, dtype=np.int32)[None, :])
+        end = b.one("Reshape", slice_first(b, n, mask, 0, batch), shape=[batch, 1])
+        seen = b.one("Less", at, end)
+        if mask.shape[0] == 2 * batch and mask.shape[0] != batch:
+            start = b.one("Reshape", slice_first(b, n, mask, batch, 2 * batch), shape=[batch, 1])
+            seen = b.one("And", seen, b.one("GreaterOrEqual", at, start))
+        shape = [batch, 1, 1, length]
+    elif mask.type.rank in (2, 3) and mask.shape[0] == batch and mask.shape[-1] == length:
+        seen = b.one("Greater", mask, b.const(0, mask.dtype))
+        shape = [batch, 1, mask.shape[1] if mask.type.rank == 3 else 1, length]
+    else:
+        n.unsupported(f"a mask of {list(mask.shape)} for {batch} samples of {length} keys")
+    hidden = b.one("Where", seen, b.const(0, d), b.const(filter_value, d))
+    return b.one("Reshape", hidden, shape=shape)
+
+
+def slice_first(b: Any, n: Any, x: Value, begin: int, end: int) -> Value:
+    return x if (begin, end) == (0, x.shape[0]) else read_as(b, n, "Slice", [x, b.ints([begin]), b.ints([end])])
+
+
+def refuse(n: Any, **found: Any) -> None:
+    """Attributes that only other machines' kernels know"""
+    for name, normal in found.items():
+        if n.attrs.get(name, normal) != normal:
+            n.unsupported(f"`{name}` = {n.attrs[name]}")
+
+
+# -- operators ----------------------------------------------------------------------------------------
+class MicrosoftAttention(OpDef):
+    """Projects its input to queries, keys and values itself; QAttention does that in integers"""
+
+    name = "com.microsoft::Attention"
+    aliases = ("com.microsoft::QAttention",)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        refuse(n, do_rotary=0, past_present_share_buffer=0)
+        mask, past, bias = None, None, None
+        if n.op == "QAttention":
+            projected = self._integers(b, n)
+            mask, past = n.input(5), n.input(8)
+        else:
+            mask, past, bias = n.input(3), n.input(4), n.input(5)
+            projected = plus(b, read_as(b, n, "MatMul", n.inputs[:2]), n.input(2))
+        sizes = n.ints("qkv_hidden_sizes", [projected.shape[-1] // 3] * 3)
+        if projected.type.rank != 3 or sum(sizes) != projected.shape[2]:
+            n.fail(f"weights make {projected.shape[-1]} columns of queries, keys and values, not {sum(sizes)}")
+        at, parts = 0, []
+        for s in sizes:
+            parts.append(heads(b, n, slice_last(b, n, projected, at, at + s), int(n.attrs["num_heads"])))
+            at += s
+        return self._attention(b, n, parts, mask, past, bias)
+
+    def _integers(self, b: Any, n: Any) -> Value:
+        x, w, bias, sx, sw = n.inputs[:5]
+        acc = product(b, n, x, w, scalar(b, n, n.input(6), "the input's zero point"), n.input(7))
+        return plus(b, scaled(b, acc, scalar(b, n, sx, "the input's scale"), sw), bias)  # type: ignore[arg-type]
+
+    def _attention(
+        self, b: Any, n: Any, parts: list[Value], mask: Value | None, past: Value | None, bias: Value | None
+    ) -> Sequence[Value | None]:
+        q, *new = parts
+        held: list[Value | None] = [None, None]
+        if past is not None:
+            shape = list(past.shape[1:])
+            held = [b.one("Reshape", slice_first(b, n, past, k, k + 1), shape=shape) for k in (0, 1)]
+        k, v = (remembered(b, p, x) for p, x in zip(held, new, strict=True))
+        masks, length = Masks(), k.shape[2]
+        if mask is not None:
+            filter_value = float(n.attrs.get("mask_filter_value", -10000.0))
+            masks.added.append(padding(b, n, mask, q.shape[0], length, filter_value, q.dtype))
+        masks.added += [] if bias is None else [bias]
+        masks.kept = triangle(b, q.shape[2], length) if n.attrs.get("unidirectional", 0) else None
+        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks))
+        if n.n_outputs < 2:
+            return [y]
+        both = [b.one("Reshape", x, shape=[1, *x.shape]) for x in (k, v)]
+        return [y, b.one("Concat", *both, axis=0)]
+
+
+class MultiHeadAttention(OpDef):
+    """Of queries, keys and values that are projected already, or packed together"""
+
+    name = "MultiHeadAttention"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        query, key, value, bias, mask, added, past_k, past_v, past_length, beams = [*n.inputs, *[None] * 10][:10]
+        if past_length is not None or beams is not None or n.n_outputs > 3:
+            n.unsupported("a cache that is shared between past and present, beams, or the output of scores")
+        count = int(n.attrs["num_heads"])
+        q, k, v = self._parts(b, n, query, key, value, bias, count)
+        k, v = remembered(b, past_k, k), remembered(b, past_v, v)
+        masks, length = Masks(), k.shape[2]
+        if mask is not None:
+            filter_value = float(n.attrs.get("mask_filter_value", -10000.0))
+            masks.added.append(padding(b, n, mask, q.shape[0], length, filter_value, q.dtype))
+        masks.added += [] if added is None else [added]
+        masks.kept = triangle(b, q.shape[2], length) if n.attrs.get("unidirectional", 0) else None
+        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks))
+        return [y, k, v][: n.n_outputs]
+
+    def _parts(
+        self, b: Any, n: Any, query: Value, key: Value | None, value: Value | None, bias: Value | None, count: int
+    ) -> list[Value]:
+        """[B, N, S, H] each"""
+        if key is None:
+            parts = self._unpacked(b, n, query, 3)
+        elif value is None:
+            parts = [heads(b, n, query, count), *self._unpacked(b, n, key, 2)]
+        else:
+            parts = [v if v.type.rank == 4 else heads(b, n, v, count) for v in (query, key, value)]
+        if bias is None:
+            return parts
+        at, out = 0, []
+        for x in parts:
+            width = x.shape[1] * x.shape[3]
+            piece = slice_first(b, n, bias, at, at + width)
+            is_past = x is key or x is value  # of another layer, projected with its bias there
+            out.append(x if is_past else b.one("Add", x, b.one("Reshape", piece, shape=[1, x.shape[1], 1, x.shape[3]])))
+            at += width
+        return out
+
+    def _unpacked(self, b: Any, n: Any, x: Value, parts: int) -> list[Value]:
+        """[B, S, N, parts, H]"""
+        if x.type.rank != 5 or x.shape[3] != parts:
+            n.fail(f"{x.type} is not [batch, sequence, heads, {parts}, size]")
+        x = b.one("Transpose", x, perm=[3, 0, 2, 1, 4])
+        return [b.one("Reshape", slice_first(b, n, x, k, k + 1), shape=list(x.shape[1:])) for k in range(parts)]

@@ -1,0 +1,164 @@
+"""Rotary embeddings and the attention of decoders that uses them: RotaryEmbedding and GroupQueryAttention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+from monobloc.ops import OpDef
+from monobloc.ops.attention import Masks, attend, heads, joined, refuse
+from monobloc.ops.build import read_as
+from monobloc.ops.fused import slice_last
+
+I64 = DType.I64
+
+
+def rotated(b: Any, n: Any, x: Value, positions: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
+    """[B, N, S, H] turned by the angles of [B, S] positions, pairs of elements as points; what is beyond the
+    caches' width stays."""
+    half = cos.shape[1]
+    whole = x.shape[3]
+    if 2 * half > whole:
+        n.fail(f"the caches of {list(cos.shape)} are wider than heads of {whole}")
+    rest = slice_last(b, n, x, 2 * half, whole) if 2 * half < whole else None
+    x = slice_last(b, n, x, 0, 2 * half) if rest is not None else x
+    shape = [positions.shape[0], 1, positions.shape[1], half]
+    angles = [b.one("Reshape", read_as(b, n, "Gather", [t, positions], axis=0), shape=shape) for t in (cos, sin)]
+    if interleaved:
+        pairs = b.one("Reshape", x, shape=[*x.shape[:3], half, 2])
+        parts = [b.one("Reshape", slice_last(b, n, pairs, k, k + 1), shape=[*x.shape[:3], half]) for k in (0, 1)]
+    else:
+        parts = [slice_last(b, n, x, k * half, (k + 1) * half) for k in (0, 1)]
+    (re, im), (c, s) = parts, angles
+    turned = [
+        b.one("Sub", b.one("Mul", re, c), b.one("Mul", im, s)),
+        b.one("Add", b.one("Mul", re, s), b.one("Mul", im, c)),
+    ]
+    if interleaved:
+        turned = [b.one("Reshape", t, shape=[*t.shape, 1]) for t in turned]
+        x = b.one("Reshape", b.one("Concat", *turned, axis=4), shape=list(x.shape))
+    else:
+        x = b.one("Concat", *turned, axis=3)
+    return x if rest is None else b.one("Concat", x, rest, axis=3)
+
+
+class MicrosoftRotaryEmbedding(OpDef):
+    """Of [B, S, N*H] or [B, N, S, H]; one position counts on from there"""
+
+    name = "com.microsoft::RotaryEmbedding"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, positions, cos, sin = n.inputs
+        refuse(n, is_packed_batching=0, scale=1.0)
+        count, size = int(n.attrs.get("num_heads", 0)), int(n.attrs.get("rotary_embedding_dim", 0))
+        if x.type.rank == 3:
+            if size and not count:
+                n.fail("rotary_embedding_dim needs num_heads")
+            count = count or x.shape[2] // max(2 * cos.shape[1], 1)
+        y = heads(b, n, x, count) if x.type.rank == 3 else x
+        if positions.type.size == 1 and positions.type.rank == 1:
+            steps = b.const(np.arange(y.shape[2], dtype=np.int64)[None, :])
+            positions = b.one("Expand", b.one("Add", positions, steps), shape=[y.shape[0], y.shape[2]])
+        if positions.shape != (y.shape[0], y.shape[2]):
+            n.fail(f"position ids are {positions.type}, must be [1] or {[y.shape[0], y.shape[2]]}")
+        y = rotated(b, n, y, positions, cos, sin, bool(n.attrs.get("interleaved", 0)))
+        return [joined(b, y) if x.type.rank == 3 else y]
+
+
+class GroupQueryAttention(OpDef):
+    """Of decoders: fewer heads of keys than of queries, a cache of keys and values, causal.
+
+    The caches have a fixed length here: that of the past's, or of total_sequence_length where that is a constant
+    and larger. `seqlens_k` + 1 is how many keys of a sample count, with the new ones; new ones are written behind
+    the others.
+    """
+
+    name = "GroupQueryAttention"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        ins = [*n.inputs, *[None] * 17][:17]
+        self._refuse(n, ins)
+        past_k, past_v, lengths = ins[3], ins[4], ins[5]
+        q, k, v = self._parts(b, n, *ins[:3])
+        q, k = (self._normed(b, n, x, w, which) for x, w, which in ((q, ins[14], "q"), (k, ins[15], "k")))
+        batch, steps = q.shape[0], q.shape[2]
+        known = b.one("Add", b.one("Cast", lengths, to=I64), b.const(1, I64))
+        known = b.one("Reshape", known, shape=[batch])
+        before = b.one("Max", b.one("Sub", known, b.const(steps, I64)), b.const(0, I64))
+        if n.attrs.get("do_rotary", 0):
+            at = ins[9] if ins[9] is not None else self._positions(b, before, batch, steps)
+            turn = bool(n.attrs.get("rotary_interleaved", 0))
+            q, k = (rotated(b, n, x, at, ins[7], ins[8], turn) for x in (q, k))
+        total = ins[6].const
+        held = 0 if past_k is None else past_k.shape[2]
+        length = max(held, steps if total is None else int(total.array.reshape(())))
+        k, v = (self._written(b, n, past, x, before, length) for past, x in ((past_k, k), (past_v, v)))
+        masks = self._masks(b, n, known, before, steps, length, ins)
+        y = attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks)
+        return [joined(b, y), k, v][: n.n_outputs]
+
+    def _refuse(self, n: Any, ins: list[Value | None]) -> None:
+        refuse(n, sliding_window_cache=0, qk_output=0, k_quant_type="NONE", v_quant_type="NONE")
+        if any(ins[k] is not None for k in (12, 13, 16)) or n.n_outputs > 3:
+            n.unsupported("a quantized cache, lengths of queries, or the output of scores")
+        if ins[5] is None or ins[6] is None:
+            n.fail("seqlens_k and total_sequence_length are needed")
+
+    def _parts(self, b: Any, n: Any, query: Value, key: Value | None, value: Value | None) -> list[Value]:
+        count, groups = int(n.attrs["num_heads"]), int(n.attrs["kv_num_heads"])
+        if key is not None and value is not None:
+            return [heads(b, n, query, count), heads(b, n, key, groups), heads(b, n, value, groups)]
+        size = query.shape[-1] // (count + 2 * groups)
+        cuts = [0, count * size, (count + groups) * size, (count + 2 * groups) * size]
+        pieces = [slice_last(b, n, query, lo, hi) for lo, hi in zip(cuts, cuts[1:], strict=False)]
+        return [heads(b, n, x, c) for x, c in zip(pieces, (count, groups, groups), strict=True)]
+
+    def _normed(self, b: Any, n: Any, x: Value, weight: Value | None, which: str) -> Value:
+        if weight is None:
+            return x
+        epsilon = float(n.attrs.get(f"{which}_norm_epsilon", n.attrs.get("qk_norm_epsilon", 1e-6)))
+        return b.one("RMSNormalization", x, weight, axis=3, epsilon=epsilon)
+
+    def _positions(self, b: Any, before: Value, batch: int, steps: int) -> Value:
+        """[B, S]: the new elements count on from what was before them"""
+        return b.one("Add", b.one("Reshape", before, shape=[batch, 1]), b.const(np.arange(steps)[None, :], I64))
+
+    def _written(self, b: Any, n: Any, past: Value | None, new: Value, before: Value, length: int) -> Value:
+        """The cache with the new elements behind those before, of fixed length"""
+        missing = length - (0 if past is None else past.shape[2])
+        cache = past
+        if missing:
+            fill = b.const(np.zeros((1, 1, 1, 1), new.dtype.numpy))
+            more = b.one("Expand", fill, shape=[*new.shape[:2], missing, new.shape[3]])
+            cache = more if past is None or not past.type.size else b.one("Concat", past, more, axis=2)
+        assert cache is not None
+        if new.shape[2] == length and before.const is not None and not before.const.array.any():
+            return new
+        return read_as(b, n, "TensorScatter", [cache, new, before], 24, axis=2)
+
+    def _masks(
+        self, b: Any, n: Any, known: Value, before: Value, steps: int, length: int, ins: list[Value | None]
+    ) -> Masks:
+        masks = Masks(softcap=float(n.attrs.get("softcap", 0.0)), sink=ins[11])
+        if masks.sink is None and n.attrs.get("smooth_softmax", 0) == 1:
+            masks.sink = b.const(np.zeros(int(n.attrs["num_heads"]), ins[0].dtype.numpy))  # type: ignore[union-attr]
+        batch = known.shape[0]
+        key = b.const(np.arange(length, dtype=np.int64)[None, None, None, :])
+        step = b.const(np.arange(steps, dtype=np.int64)[None, None, :, None])
+        here = b.one("Add", b.one("Reshape", before, shape=[batch, 1, 1, 1]), step)
+        if n.attrs.get("causal", 1):
+            masks.kept = b.one("LessOrEqual", key, here)
+            window = int(n.attrs.get("local_window_size", -1))
+            if window > 0:
+                near = b.one("Greater", key, b.one("Sub", here, b.const(window, I64)))
+                masks.kept = b.one("And", masks.kept, near)
+        else:
+            masks.kept = b.one("Less", key, b.one("Reshape", known, shape=[batch, 1, 1, 1]))
+        if ins[10] is not None:
+            masks.added.append(ins[10])
+        return masks

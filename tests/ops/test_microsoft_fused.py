@@ -1,0 +1,263 @@
+"""What onnxruntime's optimizer fuses, one node each: read, interpreted, compiled, and compared with onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_microsoft import F, agree, compiled, f32, node, some
+from test_o2_onnx import Array, ours
+
+from monobloc.errors import MonoblocError
+from monobloc.frontend.importer import load_onnx
+
+RNG = np.random.default_rng(99)
+print("seed 99")
+
+
+# -- contractions ---------------------------------------------------------------------------------------
+def test_fused_conv() -> None:
+    x, w, bias, z = f32(1, 4, 6, 5), f32(8, 2, 3, 3), f32(8), f32(1, 8, 6, 5)
+    same = {"pads": [1, 1, 1, 1], "group": 2}
+    for more in (
+        {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_params": [0.1]}, {"activation": "Tanh"}, {},
+        {"activation": "Clip", "activation_params": [-0.5, 1.5]}, {"activation": "Sigmoid"},
+        {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]},
+    ):
+        agree("FusedConv", [x, w, bias], const=[1, 2], **same, **more)
+    agree("FusedConv", [x, w, bias, z], const=[1, 2], activation="Relu", **same)
+    model, _ = node("FusedConv", [x, w], const=[1], activation="Swoosh", **same)
+    with pytest.raises(MonoblocError, match="the activation `Swoosh`"):
+        load_onnx(model)
+
+
+def test_channels_last_is_a_transposed_convolution() -> None:
+    """onnxruntime's CPU kernels of these take halves only."""
+    x, w, z = f32(1, 6, 5, 4), f32(3, 4, 2, 2), f32(1, 5, 4, 3)
+    model, feeds = node("NhwcFusedConv", [x, w, None, z], const=[1], activation="Relu")
+    plain, given = node("FusedConv", [x.transpose(0, 3, 1, 2), w, None, z.transpose(0, 3, 1, 2)], activation="Relu")
+    np.testing.assert_allclose(ours(model, feeds)[0], ours(plain, given)[0].transpose(0, 2, 3, 1), rtol=1e-5)
+    agree("NhwcMaxPool", [some(np.uint8, 1, 6, 5, 4)], off=0, kernel_shape=[2, 2], strides=[2, 1])
+
+
+def test_fused_matmul() -> None:
+    for a, b, attrs in (
+        ((2, 3, 4), (2, 4, 5), {"alpha": 0.5}),
+        ((2, 4, 3), (2, 5, 4), {"transA": 1, "transB": 1}),
+        ((3, 2, 4), (2, 4, 5), {"transBatchA": 1}),
+        ((2, 3, 4), (4, 2, 5), {"transBatchB": 1}),
+        ((4, 2, 3), (2, 5, 4), {"transBatchA": 1, "transA": 1, "transB": 1}),
+        ((4,), (4, 5), {"alpha": 2.0}),
+    ):
+        agree("FusedMatMul", [f32(*a), f32(*b)], **attrs)
+    agree("TransposeMatMul", [f32(2, 4, 3), f32(2, 4, 5)], transA=1)
+
+
+def test_fused_gemm() -> None:
+    for more in (
+        {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_alpha": 0.2}, {"activation": "Sigmoid"},
+        {"activation": "Elu", "activation_alpha": 0.7}, {"activation": "HardSigmoid", "activation_alpha": 0.2,
+         "activation_beta": 0.3}, {"activation": "Selu", "activation_alpha": 1.5, "activation_gamma": 1.1},
+        {"activation": "ThresholdedRelu", "activation_alpha": 0.4}, {"activation": "Softplus"},
+    ):
+        agree("FusedGemm", [f32(3, 4), f32(5, 4), f32(5)], alpha=0.5, beta=2.0, transB=1, **more)
+
+
+# -- elementwise ----------------------------------------------------------------------------------------
+def test_gelus() -> None:
+    x = np.concatenate([f32(4, 8) * 3, F([[0, -0.0, 30, -30, np.inf, -np.inf, 1e-3, 5]])])
+    agree("Gelu", [x])
+    agree("BiasGelu", [x, f32(8)])
+    agree("FastGelu", [x], atol=1e-4)
+    agree("FastGelu", [x, f32(8)], atol=1e-4)
+    for alpha in (1.702, 1.0):
+        agree("QuickGelu", [x[:4]], alpha=alpha)
+    agree("QuickGelu", [x[:4]])
+
+
+def test_what_onnxruntime_has_no_cpu_kernel_for() -> None:
+    x, bias, skip = f32(2, 3, 8), f32(8), f32(2, 3, 8)
+    np.testing.assert_allclose(one("BiasAdd", [x, bias, skip]), x + bias + skip, rtol=1e-6)
+    half = (x + bias)[..., :4] * gelu((x + bias)[..., 4:])
+    np.testing.assert_allclose(one("BiasSplitGelu", [x, bias]), half, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(one("BiasDropout", [x, bias, skip]), x + bias + skip, rtol=1e-6)
+    w = f32(8, 5)
+    np.testing.assert_allclose(one("GemmFastGelu", [x, w]), gelu(x @ w), rtol=1e-2, atol=1e-2)
+    e = np.exp(x + bias - (x + bias).max(-1, keepdims=True))
+    got = one("BiasSoftmax", [x, bias], axis=2, is_inner_broadcast=0)
+    np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True), rtol=1e-5)
+    assert one("IsAllFinite", [x, bias]) and not one("IsAllFinite", [x, F([np.inf])])
+    assert one("IsAllFinite", [x, F([np.inf])], isnan_only=1) and not one("IsAllFinite", [F([np.nan])], isnan_only=1)
+    model, _ = node("BiasDropout", [x, bias, None, F(0.5), np.array(True)], const=[3, 4])
+    with pytest.raises(MonoblocError, match="Dropout in training mode"):
+        load_onnx(model)
+
+
+def one(op: str, ins: list[Array | None], **attrs: Any) -> Array:
+    return ours(*node(op, ins, **attrs))[0]
+
+
+def gelu(x: Array) -> Array:
+    from math import erf
+
+    return x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2)))
+
+
+def test_others() -> None:
+    for metric in ("euclidean", "sqeuclidean"):
+        agree("CDist", [f32(5, 7), f32(4, 7)], metric=metric, atol=1e-4)
+    agree("ExpandDims", [f32(2, 3), np.array(-1, np.int32)], const=[1])
+    agree("Trilu", [f32(2, 4, 5), np.array(1, np.int64)], const=[1], upper=0)
+    agree("Pad", [f32(3, 4), np.int64([0, 1, 2, 0]), np.array([2], F)], const=[1, 2])
+    agree("Range", [np.float32(1), np.float32(9), np.float32(2)], const=[0, 1, 2])
+    agree("Range", [np.int32(1), np.int32(9)], const=[0, 1])
+    agree("GatherND", [f32(3, 4, 5), np.int64([[0, 1], [2, 3]])])
+    for mode in ("bilinear", "nearest"):
+        grid = RNG.uniform(-1.2, 1.2, (1, 3, 3, 2)).astype(F)
+        agree("GridSample", [f32(1, 2, 4, 5), grid], mode=mode, align_corners=1)
+
+
+# -- normalizations -------------------------------------------------------------------------------------
+def test_skip_layer_normalization() -> None:
+    x, skip, gamma, beta, bias = f32(2, 3, 16), f32(2, 3, 16), f32(16), f32(16), f32(16)
+    agree("SkipLayerNormalization", [x, skip, gamma, beta, bias], epsilon=1e-5)
+    agree("SkipLayerNormalization", [x, f32(3, 16), gamma])
+    agree("SkipLayerNormalization", [x, f32(1, 3, 16), gamma, None, bias])
+    agree("SkipSimplifiedLayerNormalization", [x, skip, gamma, bias], epsilon=1e-5)
+    for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"):
+        model, feeds = node(op, [x, skip, gamma], 4)
+        for k in (2, 1):  # onnxruntime leaves the statistics out
+            model.graph.node[0].output[k] = ""
+            del model.graph.output[k]
+        np.testing.assert_allclose(ours(model, feeds)[-1], x + skip, rtol=1e-6)
+
+
+def test_normalizations_by_their_older_names() -> None:
+    x, gamma = f32(2, 3, 16), f32(16)
+    for axis in (-1, 2):
+        agree("SimplifiedLayerNormalization", [x, gamma], domain="", axis=axis, epsilon=1e-5)
+    agree("SimplifiedLayerNormalization", [x, f32(3, 16)], 2, domain="", axis=1)
+    agree("LayerNormalization", [x, gamma, f32(16)], domain="", version=12)
+    half = [v.astype(np.float16) for v in (x, gamma)]
+    agree("SimplifiedLayerNormalization", half, domain="")
+
+
+def test_embeddings() -> None:
+    ids, kinds = RNG.integers(0, 9, (2, 5)).astype(np.int32), RNG.integers(0, 2, (2, 5)).astype(np.int32)
+    tables = [f32(9, 16), f32(8, 16), f32(2, 16)]
+    norm, mask = [f32(16), f32(16)], np.int32([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    agree("EmbedLayerNormalization", [ids, kinds, *tables, *norm, mask], 3, epsilon=1e-5)
+    agree("EmbedLayerNormalization", [ids, None, *tables[:2], None, *norm], 2)
+    at = RNG.integers(0, 8, (2, 5)).astype(np.int32)
+    agree("EmbedLayerNormalization", [ids, kinds, *tables, *norm, mask, at], 2)
+
+
+def test_group_norm() -> None:
+    """onnxruntime's kernel is for GPUs: against GroupNormalization of channels first."""
+    x, gamma, beta, skip = f32(2, 5, 4, 8), f32(8), f32(8), f32(2, 8)
+    first = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    plain = node("GroupNormalization", [first, gamma, beta], domain="", num_groups=2, epsilon=1e-5)
+    want = ours(*plain)[0].transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(one("GroupNorm", [x, gamma, beta], groups=2, activation=0), want, rtol=1e-5, atol=1e-6)
+    got = one("GroupNorm", [x, gamma, beta], groups=2, activation=1)
+    np.testing.assert_allclose(got, want / (1 + np.exp(-want)), rtol=1e-4, atol=1e-5)
+    y, total = ours(*node("SkipGroupNorm", [x, gamma, beta, skip, f32(8) * 0], 2, groups=2, activation=0))
+    np.testing.assert_allclose(total, x + skip[:, None, None], rtol=1e-6)
+
+
+# -- attention ------------------------------------------------------------------------------------------
+def test_attention() -> None:
+    x, w, bias = f32(2, 5, 8), f32(8, 24), f32(24)
+    plain = [x, w, bias]
+    agree("Attention", plain, num_heads=2)
+    agree("Attention", plain, num_heads=2, unidirectional=1, scale=0.3)
+    agree("Attention", [x, f32(8, 28), f32(28)], num_heads=2, qkv_hidden_sizes=[8, 8, 12])
+    for mask in (np.int32([5, 3]), np.int32([5, 4, 0, 1]), np.int32([[1, 1, 1, 0, 0], [1] * 5]),
+                 RNG.integers(0, 2, (2, 5, 5)).astype(np.int32)):
+        agree("Attention", [*plain, mask], num_heads=2)
+    past = f32(2, 2, 2, 3, 4)
+    agree("Attention", [*plain, None, past], 2, num_heads=2)
+    agree("Attention", [*plain, np.ones((2, 8), np.int32), past], 2, num_heads=2, unidirectional=1)
+    agree("Attention", [*plain, None, None, f32(1, 2, 5, 5)], num_heads=2)
+
+
+def test_quantized_attention() -> None:
+    x, w, bias = some(np.uint8, 2, 5, 8), some(np.int8, 8, 24), f32(24)
+    one_scale = [F(0.02), F(0.01)]
+    agree("QAttention", [x, w, bias, *one_scale, None, np.uint8(128), np.int8(0)], num_heads=2, const=[1])
+    per = [F(0.02), RNG.uniform(0.005, 0.01, 24).astype(F), np.int32([5, 2]), np.uint8(120), np.zeros(24, np.int8)]
+    agree("QAttention", [x, w, bias, *per], num_heads=2, unidirectional=1, const=[1, 3, 4, 6, 7])
+    agree("QAttention", [x, w, bias, *one_scale, None, np.uint8(128), np.int8(0), f32(2, 2, 2, 3, 4)], 2, num_heads=2)
+
+
+def test_multi_head_attention() -> None:
+    q, k, v = f32(2, 5, 8), f32(2, 7, 8), f32(2, 7, 12)
+    agree("MultiHeadAttention", [q, k, v], num_heads=2)
+    agree("MultiHeadAttention", [q, k, v, f32(28)], num_heads=2, scale=0.4)
+    agree("MultiHeadAttention", [q, k, v, None, RNG.integers(0, 2, (2, 7)).astype(np.int32)], num_heads=2)
+    agree("MultiHeadAttention", [q, k, v, None, None, f32(2, 1, 5, 7)], num_heads=2)
+    agree("MultiHeadAttention", [q, f32(2, 2, 7, 4), f32(2, 2, 7, 4)], num_heads=2)
+    packed = f32(2, 7, 2, 2, 4)  # which onnxruntime has on GPUs only
+    apart = [packed[:, :, :, j].reshape(2, 7, 8) for j in (0, 1)]
+    want = one("MultiHeadAttention", [q, *apart], num_heads=2)
+    np.testing.assert_allclose(one("MultiHeadAttention", [q, packed], num_heads=2), want, rtol=1e-6)
+    packed = f32(2, 5, 2, 3, 4)
+    apart = [packed[:, :, :, j].reshape(2, 5, 8) for j in (0, 1, 2)]
+    want = one("MultiHeadAttention", apart, num_heads=2)
+    np.testing.assert_allclose(one("MultiHeadAttention", [packed], num_heads=2), want, rtol=1e-6)
+    same = f32(2, 5, 8), f32(2, 5, 8)
+    agree("MultiHeadAttention", [q, *same, None, None, None, f32(2, 2, 3, 4), f32(2, 2, 3, 4)], 3, num_heads=2)
+    agree("MultiHeadAttention", [q, *same], num_heads=2, unidirectional=1)
+
+
+def test_rotary_embedding() -> None:
+    cos, sin = f32(16, 4), f32(16, 4)
+    for interleaved in (0, 1):
+        more = {"interleaved": interleaved}
+        agree("RotaryEmbedding", [f32(2, 3, 16), np.int64([4]), cos, sin], **more)
+        agree("RotaryEmbedding", [f32(2, 2, 3, 8), np.int64([[0, 5, 2], [7, 8, 9]]), cos, sin], **more)
+        part = [f32(2, 3, 16), np.int64([[0, 1, 2], [3, 4, 5]]), cos[:, :2], sin[:, :2]]
+        agree("RotaryEmbedding", part, rotary_embedding_dim=4, num_heads=2, **more)
+
+
+@pytest.mark.parametrize("packed", [0, 1])
+@pytest.mark.parametrize("past", [0, 3])
+def test_group_query_attention(packed: int, past: int) -> None:
+    """Four heads of queries, two of keys; a prompt, and steps behind a cache."""
+    steps, size = (4, 16) if not past else (1, 16)
+    total, batch = past + steps, 2
+    q, k, v = f32(batch, steps, 4 * size), f32(batch, steps, 2 * size), f32(batch, steps, 2 * size)
+    qkv = [np.concatenate([q, k, v], -1), None, None] if packed else [q, k, v]
+    cache = [f32(batch, 2, past, size), f32(batch, 2, past, size)]
+    lengths = [np.full(batch, total - 1, np.int32), np.int32(total)]
+    heads = {"num_heads": 4, "kv_num_heads": 2}
+    tables = [f32(16, size // 2), f32(16, size // 2)]
+    agree("GroupQueryAttention", [*qkv, *cache, *lengths], 3, const=[6], **heads)
+    for turn in (0, 1):
+        more = {"do_rotary": 1, "rotary_interleaved": turn}
+        agree("GroupQueryAttention", [*qkv, *cache, *lengths, *tables], 3, const=[6], **heads, **more)
+    for more in ({"softcap": 2.0}, {"local_window_size": 2}, {"scale": 0.2}, {"smooth_softmax": 1}):
+        agree("GroupQueryAttention", [*qkv, *cache, *lengths], 3, const=[6], **heads, **more)
+    bias = [None, None, None, f32(1, 4, steps, total)]
+    agree("GroupQueryAttention", [*qkv, *cache, *lengths, *bias], 3, const=[6], **heads)
+
+
+def test_a_cache_of_fixed_length(tmp_path: Path, cache: Path) -> None:
+    """Where the total length is known at run time only, the cache has its own: keys are written in place."""
+    steps, size, held = 1, 16, 6
+    q, k, v = f32(1, steps, 4 * size), f32(1, steps, 2 * size), f32(1, steps, 2 * size)
+    past = [f32(1, 2, held, size), f32(1, 2, held, size)]
+    ins = [q, k, v, *past, np.int32([3]), np.int32(4)]
+    model, feeds = node("GroupQueryAttention", ins, 3, num_heads=4, kv_num_heads=2)
+    whole = [q, k, v, *(p[:, :, :3] for p in past), np.int32([3]), np.int32(4)]
+    wants = ours(*node("GroupQueryAttention", whole, 3, const=[6], num_heads=4, kv_num_heads=2))
+    got = ours(model, feeds)
+    np.testing.assert_allclose(got[0], wants[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(got[1][:, :, :4], wants[1])
+    np.testing.assert_array_equal(got[1][:, :, 4:], past[0][:, :, 4:])
+
+
+def test_compiled(tmp_path: Path, cache: Path) -> None:
+    compiled(__name__, tmp_path, cache)
