@@ -25,7 +25,7 @@ from monobloc.ops.window import inside, positions
 
 Array = np.ndarray
 Attrs = dict[str, Any]
-F32, I32, I64 = DType.F32, DType.I32, DType.I64
+F32, F64, I32, I64 = DType.F32, DType.F64, DType.I32, DType.I64
 
 
 def np_scale(x: Array, multiplier: Array, shift: Array) -> Array:
@@ -42,13 +42,6 @@ def np_scale(x: Array, multiplier: Array, shift: Array) -> Array:
     return out.astype(np.int32)
 
 
-def np_scale_once(x: Array, multiplier: Array, shift: Array) -> Array:
-    """`mb_tfl_scale_once` of csrc/include/mb/tfl.h"""
-    m, total = np.asarray(multiplier).astype(np.int64), 31 - np.asarray(shift).astype(np.int64)
-    out: Array = (x.astype(np.int64) * m + (np.int64(1) << (total - 1))) >> total
-    return out.astype(np.int32)
-
-
 def np_scale64(x: Array, multiplier: Array, shift: Array) -> Array:
     """`mb_tfl_scale64` of csrc/include/mb/tfl.h"""
     m, total = np.asarray(multiplier).astype(np.int64), 15 - np.asarray(shift).astype(np.int64)
@@ -59,7 +52,7 @@ def np_scale64(x: Array, multiplier: Array, shift: Array) -> Array:
 class TflRescale(Elementwise):
     """clamp(scale((x - zero_in) << left) + zero, lo, hi) as `to`; scale is multiplier * 2^(shift - 31).
 
-    Inputs x, multiplier, shift. `once` rounds once, half up. x of 64 bits has a multiplier of 15 bits.
+    Inputs x, multiplier, shift. x of 64 bits has a multiplier of 15 bits.
     """
 
     name = "TflRescale"
@@ -77,7 +70,7 @@ class TflRescale(Elementwise):
         x, m, s = xs
         assert x is not None and m is not None and s is not None
         v = (x.astype(np.int64) - attrs["zero_in"]) << attrs["left"]
-        scale = np_scale64 if x.dtype.itemsize == 8 else np_scale_once if attrs["once"] else np_scale
+        scale = np_scale64 if x.dtype.itemsize == 8 else np_scale
         y = scale(v, m, s).astype(np.int64)
         return np.clip(y + attrs["zero"], attrs["lo"], attrs["hi"]).astype(attrs["to"].numpy)
 
@@ -89,7 +82,7 @@ class TflRescale(Elementwise):
             v = call("sub", v, Num(attrs["zero_in"], d))
         if attrs["left"]:
             v = call("mul", v, Num(1 << attrs["left"], d))
-        fn = "tfl_scale64" if d is I64 else "tfl_scale_once" if attrs["once"] else "tfl_scale"
+        fn = "tfl_scale64" if d is I64 else "tfl_scale"
         v = call(fn, v, cast(m, d), cast(s, d), dtype=d)
         if attrs["zero"]:
             v = call("add", v, Num(attrs["zero"], d))
@@ -102,9 +95,8 @@ class TflRescale(Elementwise):
         x = rng.integers(-(2**20), 2**20, (3, 5)).astype(np.int32)
         m = rng.integers(2**30, 2**31, (5,)).astype(np.int32)
         s = np.array([-11, -3, 0, 2, -31], np.int32)
-        plain = {"zero_in": 0, "left": 0, "zero": 0, "once": 0, "lo": -128, "hi": 127, "to": DType.I8}
+        plain = {"zero_in": 0, "left": 0, "zero": 0, "lo": -128, "hi": 127, "to": DType.I8}
         yield Case((x, m, s), plain, "per_channel")
-        yield Case((x, m, s), plain | {"once": 1}, "once")
         yield Case((x, m[0], s[0]), plain | {"zero": -7, "lo": -7, "hi": 100}, "relu")
         every = {"lo": -(2**31), "hi": 2**31 - 1, "to": I32}
         q = rng.integers(0, 256, (3, 5)).astype(np.uint8)
@@ -114,6 +106,43 @@ class TflRescale(Elementwise):
         wide = rng.integers(-(2**40), 2**40, (3, 5))
         to16 = {"lo": -(2**15), "hi": 2**15 - 1, "to": DType.I16}
         yield Case((wide, (m >> 16).astype(np.int32), np.full(5, -11, np.int32)), plain | to16, "i64")
+
+
+class TflRound(Elementwise):
+    """clamp(round(x * factor) + zero, lo, hi) as `to`: the product in float64, half away from zero"""
+
+    name = "TflRound"
+    internal = True
+    mixed = True
+
+    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
+        x, factor = ins
+        assert x is not None and factor is not None
+        if not x.dtype.is_int or factor.dtype is not F64:
+            raise ModelError(f"{self.name} of {x.type} and {factor.type}")
+        return [TensorType(attrs["to"], broadcast_shapes(x.shape, factor.shape))]
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
+        x, factor = xs
+        assert x is not None and factor is not None
+        y = x.astype(np.float64) * factor
+        y = np.copysign(np.floor(np.abs(y) + 0.5), y) + attrs["zero"]
+        return np.clip(y, attrs["lo"], attrs["hi"]).astype(attrs["to"].numpy)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        x, factor = xs
+        y, half = call("mul", cast(x, F64), factor), lift(0.5, F64)
+        whole = call("trunc", y)
+        rest = call("sub", y, whole)
+        up, down = cast(rest.ge(half), F64), cast(rest.le(call("neg", half)), F64)
+        y = call("add", call("sub", call("add", whole, up), down), lift(attrs["zero"], F64))
+        return cast(call("min", call("max", y, lift(attrs["lo"], F64)), lift(attrs["hi"], F64)), attrs["to"])
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.integers(-(2**15), 2**15, (3, 5)).astype(np.int32)
+        plain = {"zero": 3, "lo": -128, "hi": 127, "to": DType.I8}
+        yield Case((x, rng.uniform(1e-3, 1e-2, 5)), plain, "per_channel")
+        yield Case((np.arange(-20, 20).astype(np.int32), np.float64(0.25)), plain, "ties")
 
 
 class TflTable(OpDef):

@@ -17,7 +17,7 @@ from monobloc.ir.expr import Expr, Fn, Load, Num, Op, Reduce, Var
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
-from monobloc.ops.tfl import np_scale, np_scale64, np_scale_once
+from monobloc.ops.tfl import np_scale, np_scale64
 from monobloc.ops.tfl_rows import np_divide
 
 Array = np.ndarray
@@ -77,7 +77,7 @@ FUNCTIONS: dict[str, Any] = {
     "fmod": np.fmod, "mod": np.mod, "irem": _rem(np.fmod), "imod": _rem(np.mod),
     "clip_lo": lambda x, lo: np.where(lo > x, lo, x), "clip_hi": lambda x, hi: np.where(hi < x, hi, x),
     "isnan": np.isnan, "select": np.where, "fma": lambda a, b, c: a * b + c,
-    "tfl_scale": np_scale, "tfl_scale64": np_scale64, "tfl_scale_once": np_scale_once,
+    "tfl_scale": np_scale, "tfl_scale64": np_scale64,
     "tfl_divide": np_divide,
 }  # fmt: skip
 NEUTRAL = {"sum": 0, "prod": 1, "and": True, "or": False}

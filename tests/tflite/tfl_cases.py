@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import cases_first
 import cases_plain
+import cases_products
 import cases_quantized
 from tfl_single import Case
 
-FAMILIES = {"first": cases_first, "plain": cases_plain, "quantized": cases_quantized}
+FAMILIES = {"first": cases_first, "plain": cases_plain, "products": cases_products, "quantized": cases_quantized}
 
 
 def every() -> list[Case]:

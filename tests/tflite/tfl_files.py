@@ -104,17 +104,48 @@ class Net:
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, scale: Any = None, zero: int = 0,
                variable: bool = False) -> int:
-        kind = 13 if dtype == "resource" else TYPE_NUMBERS[np.dtype(dtype)]
+        kind = {"resource": 13, "int4": 17}.get(dtype) if isinstance(dtype, str) else TYPE_NUMBERS[np.dtype(dtype)]
         scales = None if scale is None else np.atleast_1d(np.asarray(scale, np.float32))
         q = None if scales is None else {2: scales, 3: np.full(scales.size, zero, np.int64)}
         self.tensors.append({0: np.asarray(shape, np.int32), 1: byte(kind), 2: Scalar("I", 0), 3: name, 4: q,
                              5: Scalar("B", 1) if variable else None})
         return len(self.tensors) - 1
 
-    def const(self, name: str, array: np.ndarray, scale: Any = None, zero: int = 0) -> int:
+    def const(self, name: str, array: np.ndarray, scale: Any = None, zero: int = 0, axis: int = 0) -> int:
+        """`axis` is the one of the scales, where there are several"""
         t = self.tensor(name, array.shape, array.dtype, scale, zero)
+        if axis:
+            self.tensors[t][4][6] = i32(axis)
         self.buffers.append({0: np.frombuffer(array.tobytes(), np.uint8)})
         self.tensors[t][2] = Scalar("I", len(self.buffers) - 1)
+        return t
+
+    def int4(self, name: str, array: np.ndarray, scale: Any, axis: int = 0) -> int:
+        """Two numbers in a byte, the first in the low half"""
+        t = self.tensor(name, array.shape, "int4", scale)
+        self.tensors[t][4][6] = i32(axis)
+        flat = np.append(array.ravel(), [0] * (array.size % 2)).astype(np.uint8) & 15
+        self.buffers.append({0: flat[::2] | flat[1::2] << 4})
+        self.tensors[t][2] = Scalar("I", len(self.buffers) - 1)
+        return t
+
+    def sparse(self, name: str, array: np.ndarray, scale: Any = None, block: int = 0) -> int:
+        """A matrix whose rows list what is not zero; with `block`, runs of so many columns"""
+        rows, width = array.shape[0], max(block, 1)
+        parts = array.reshape(rows, -1, width)
+        kept = [np.flatnonzero(parts[r].any(-1)) for r in range(rows)]
+        segments = np.cumsum([0, *map(len, kept)]).astype(np.int32)
+        axes: list[dict[int, Any]] = [
+            {0: byte(0), 1: i32(rows)},
+            {0: byte(1), 2: Scalar("B", 1), 3: {0: segments}, 4: Scalar("B", 1),
+             5: {0: np.concatenate(kept).astype(np.int32)}},
+        ]
+        t = self.const(name, np.concatenate([parts[r][k] for r, k in enumerate(kept)]).ravel(), scale)
+        order, blocks = ([0, 1, 2], [1]) if block else ([0, 1], [])
+        if block:
+            axes.append({0: byte(0), 1: i32(block)})
+        self.tensors[t][0] = np.asarray(array.shape, np.int32)
+        self.tensors[t][6] = {0: np.asarray(order, np.int32), 1: np.asarray(blocks, np.int32), 2: axes}
         return t
 
     def op(self, name: str, ins: list[int], outs: list[int], options: dict[int, Any] | None = None,

@@ -45,6 +45,16 @@ class Q:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """A constant that is stored small: `int4` or `sparse`"""
+
+    how: str
+    array: np.ndarray
+    scale: Any = None
+    more: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
 class Case:
     """One operator. Inputs are tensors that are fed, constants with or without a scale, or None.
 
@@ -79,6 +89,8 @@ class Case:
             elif isinstance(x, Q):
                 ids.append(net.tensor(f"x{k}", x.shape, x.dtype, x.scale, x.zero, x.state))
                 fed |= {} if x.state else {ids[-1]: (f"x{k}", x)}
+            elif isinstance(x, Stored):
+                ids.append(getattr(net, x.how)(f"c{k}", x.array, x.scale, *x.more))
             else:
                 data, *rest = x if isinstance(x, tuple) else (x,)
                 ids.append(net.const(f"c{k}", data, *rest))

@@ -92,7 +92,7 @@ def _by_shifts(n: TflNode, a: Value, c: Value, sign: int, shifts: list[int], act
 
 def _halved(n: TflNode, v: Value, times: int) -> Value:
     """Rounded half away from zero"""
-    attrs = {"zero_in": 0, "left": 1, "zero": 0, "once": 0, "to": I32, **ALL32}
+    attrs = {"zero_in": 0, "left": 1, "zero": 0, "to": I32, **ALL32}
     return n.b.emit("TflRescale", [v, n.b.const(1 << 30, I32), n.b.const(-times, I32)], attrs)[0]
 
 
@@ -114,7 +114,7 @@ def minus(n: TflNode, v: Value, zero: int) -> Value:
 def rescale(n: TflNode, v: Value, real: float, to: DType, **attrs: int) -> Value:
     m, s = multiplier(real)
     scales = [n.b.const(k, I32) for k in (m, s)]
-    return n.b.emit("TflRescale", [v, *scales], {"zero_in": 0, "left": 0, "zero": 0, "once": 0, **attrs, "to": to})[0]
+    return n.b.emit("TflRescale", [v, *scales], {"zero_in": 0, "left": 0, "zero": 0, **attrs, "to": to})[0]
 
 
 def brought_together(n: TflNode, a: Value, c: Value, left: int) -> tuple[list[Value], np.float64]:
@@ -262,7 +262,10 @@ def dequantize(n: TflNode) -> Result:
         return [held(n.b.one("Cast", x, to=n.out_dtype()), first)]
     q = n.quant(n.tensor(0))
     if q.scale.size > 1:
-        n.unsupported("DEQUANTIZE with a scale per channel")
+        x = n.x(0)
+        shape = [-1 if k == q.axis else 1 for k in range(x.type.rank)]
+        wide = n.b.one("Sub", n.b.one("Cast", x, to=I32), n.b.const(q.zero.reshape(shape), I32))
+        return [n.b.one("Mul", n.b.one("Cast", wide, to=F32), n.b.const(q.scale.reshape(shape), F32))]
     scale, zero = n.scale(n.tensor(0))
     return [held(n.b.one("Mul", n.b.one("Cast", minus(n, x, zero), to=F32), n.b.const(scale, F32)), first)]
 

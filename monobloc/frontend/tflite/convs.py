@@ -1,7 +1,7 @@
 """CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV and FULLY_CONNECTED, in floats and integers.
 
-Integers: an exact sum, the bias, and one fixed-point scaling per channel, in this order. Convolutions round twice in
-it and FULLY_CONNECTED once, as LiteRT's reference kernels do. Sums of int16 are made in 64 bits. Floats with int8
+Integers: an exact sum, the bias, and one scaling per channel, in this order. Convolutions scale in fixed point and
+FULLY_CONNECTED in float64, as LiteRT's reference kernels do. Sums of int16 are made in 64 bits. Floats with int8
 weights (`hybrid`) quantize their input while they run.
 """
 
@@ -14,7 +14,7 @@ from monobloc.frontend.tflite.node import Held, Result, TflNode
 from monobloc.frontend.tflite.scaling import multipliers, reduced
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.ops.movement import transpose
+from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.shape import reshape
 from monobloc.ops.window import Attrs, extent, split_pads
 
@@ -74,11 +74,16 @@ def _convolved(n: TflNode, x: Value, w: Value, attrs: Attrs, activation: int, ax
         return [Held(first=n.activate(_hybrid_conv(n, x, w, bias, attrs), activation))]
     _check_integers(n, x, w)
     if x.dtype is I16:
-        wide = [n.b.one("Cast", v, to=I64) for v in (x, w)]
+        wide = [n.b.one("Cast", v, to=sums_of(bias)) for v in (x, w)]
         total = n.b.one("Conv", *wide, None, **attrs)
     else:
         total = n.b.one("ConvInteger", x, w, _zero(n, 0, x), _zero(n, 1, w), **attrs)
     return [Held(first=scaled(n, total, bias, activation, (-1, 1, 1)))]
+
+
+def sums_of(bias: Value | None) -> DType:
+    """What sums of int16 are made in: they have the bias's type, without one 64 bits"""
+    return I32 if bias is not None and bias.dtype is I32 else I64
 
 
 def _check_integers(n: TflNode, x: Value, w: Value) -> None:
@@ -107,13 +112,15 @@ def scaled(n: TflNode, total: Value, bias: Value | None, activation: int, shape:
         total = b.one("Add", total, reshape(b, bias, list(shape)))
     scale, zero = n.scale(n.outs[0])
     real = factors(n, scale)
+    per = [] if real.size == 1 else list(shape)
+    if n.op == "FULLY_CONNECTED" and d is I32:
+        attrs = {"zero": zero, "to": n.out_dtype(), **n.clamp(activation)}
+        return b.emit("TflRound", [total, b.const(real.reshape(per), DType.F64)], attrs)[0]
     m, s = multipliers(real)
     if d is I64:
         m, s = (m, s - 16) if n.op == "FULLY_CONNECTED" else (reduced(m), s)
-    per = [] if real.size == 1 else list(shape)
     values = [b.const(v.reshape(per), I32) for v in (m, s)]
-    attrs = {"zero_in": 0, "left": 0, "zero": zero, "to": n.out_dtype(), "once": int(n.op == "FULLY_CONNECTED"),
-             **n.clamp(activation)}
+    attrs = {"zero_in": 0, "left": 0, "zero": zero, "to": n.out_dtype(), **n.clamp(activation)}
     return b.emit("TflRescale", [total, *values], attrs)[0]
 
 
@@ -121,15 +128,17 @@ def factors(n: TflNode, out: np.float32) -> np.ndarray:
     """The real factor per channel, or one: per tensor it is rounded to float32 on the way."""
     x, _ = n.scale(n.tensor(0))
     w = n.quant(n.tensor(1)).scale
-    if w.size == 1 and (n.op == "FULLY_CONNECTED" or n.out_dtype() is U8):
+    if w.size == 1 and n.out_dtype() is U8 and n.op != "FULLY_CONNECTED":
         return np.array([np.float64(np.float32(x * w[0])) / np.float64(out)])
     return np.float64(x) * w.astype(np.float64) / np.float64(out)
 
 
 def _hybrid_conv(n: TflNode, x: Value, w: Value, bias: Value | None, attrs: Attrs) -> Value:
-    """The range of the whole input: symmetric where the weights have one scale, else with a zero point"""
+    """The range of a whole image: symmetric where the weights have one scale, else with a zero point"""
     if x.shape[0] != 1:
-        n.unsupported(f"{n.op} of floats with int8 weights for a batch of {x.shape[0]}")
+        inner = [(0, 1, d) for d in x.shape[1:]]
+        parts = [_hybrid_conv(n, slice_of(n.b, x, [(k, 1, 1), *inner]), w, bias, attrs) for k in range(x.shape[0])]
+        return n.b.emit("Concat", parts, {"axis": 0})[0]
     per, every = n.quant(n.tensor(1)).scale, [0, 1, 2, 3]
     if per.size == 1 and n.op == "CONV_2D":
         q, scale = symmetric(n.b, x, every)
@@ -167,7 +176,7 @@ def transpose_conv(n: TflNode) -> Result:
     if x.dtype is F32 and w.dtype is F32:
         return [Held(first=n.activate(n.b.one("ConvTranspose", x, weights, bias, **attrs), activation))]
     _check_integers(n, x, w)
-    d = I64 if x.dtype is I16 else I32
+    d = sums_of(bias) if x.dtype is I16 else I32
     values = [centred(n, v, i, d) for v, i in ((x, 2), (weights, 1))]
     total = n.b.one("ConvTranspose", *values, None, **attrs)
     n.ins = [n.ins[2], n.ins[1], n.ins[0]]  # for the factors: x, weights
@@ -205,7 +214,7 @@ def _product(n: TflNode, x: Value, w: Value, bias: Value | None, activation: int
         return n.activate(_hybrid_product(n, x, turned, bias), activation)
     _check_integers(n, x, w)
     if x.dtype is I16:
-        total = b.one("MatMul", *(b.one("Cast", v, to=I64) for v in (x, turned)))
+        total = b.one("MatMul", *(b.one("Cast", v, to=sums_of(bias)) for v in (x, turned)))
     else:
         total = b.one("MatMulInteger", x, turned, _zero(n, 0, x), _zero(n, 1, w))
     return scaled(n, total, bias, activation, (-1,))

@@ -151,7 +151,7 @@ def _integer_mean(n: TflNode, x: Value, attrs: dict[str, object]) -> Value:
         more = min(count.bit_length() - 1, 32, 31 + shift)
         m, shift = (m << more) // count, shift - more
     scales = [n.b.const(k, DType.I32) for k in (m, shift)]
-    given = {"zero_in": 0, "left": 0, "zero": z, "once": 0, "to": n.out_dtype(), **n.clamp(NONE)}
+    given = {"zero_in": 0, "left": 0, "zero": z, "to": n.out_dtype(), **n.clamp(NONE)}
     return n.b.emit("TflRescale", [total, *scales], given)[0]
 
 

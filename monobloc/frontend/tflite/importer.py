@@ -22,19 +22,21 @@ from monobloc.frontend.tflite import (
     folds,
     indexing,
     movement,
+    products,
     recurrent,
     resizing,
     variables,
 )
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
-from monobloc.frontend.tflite.schema import RESOURCE, TYPES, Model, Operator, SubGraph, Tensor, read_model
+from monobloc.frontend.tflite.schema import RESOURCE, SMALL, TYPES, Model, Operator, SubGraph, Tensor, read_model
+from monobloc.frontend.tflite.stored import densified, unpacked
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **convs.READERS, **curves.READERS, **folds.READERS, **indexing.READERS, **movement.READERS,
-    **recurrent.READERS, **resizing.READERS, **variables.READERS,
+    **products.READERS, **recurrent.READERS, **resizing.READERS, **variables.READERS,
 }  # fmt: skip
 
 
@@ -263,11 +265,14 @@ class _Body:
 def constant(t: Tensor) -> np.ndarray:
     """A tensor's data, checked against its type"""
     dtype = TYPES.get(t.type)
-    if dtype is None or t.sparse:
-        kind = "a sparse" if t.sparse else t.type_text
-        raise UnsupportedError(f"{t.what} is {kind} constant, which is not supported")
+    if t.type in SMALL:
+        return unpacked(t)
+    if dtype is None:
+        raise UnsupportedError(f"{t.what} is {t.type_text} constant, which is not supported")
     data = np.frombuffer(t.data or b"", np.uint8)
     count = int(np.prod(t.shape, dtype=np.int64))
+    if t.sparsity is not None and dtype is not DType.BOOL and data.size % dtype.size == 0:
+        return densified(t, data.view(dtype.numpy))
     if data.size != count * dtype.size:
         raise ModelError(f"{t.what} is {t.text} and has {data.size} bytes of data")
     if dtype is DType.BOOL:

@@ -272,8 +272,14 @@ def bitcast(n: TflNode) -> Result:
     return [x if x.dtype is to else n.b.one("BitCast", x, to=to)]
 
 
+def dense(n: TflNode) -> Result:
+    """DENSIFY: constants are read densely to begin with"""
+    return [n.x(0)]
+
+
 READERS = {
-    "GATHER": gather, "GATHER_ND": gather_nd, "EMBEDDING_LOOKUP": embedding, "ONE_HOT": one_hot, "REVERSE_V2": reverse,
+    "DENSIFY": dense, "GATHER": gather, "GATHER_ND": gather_nd, "EMBEDDING_LOOKUP": embedding, "ONE_HOT": one_hot,
+    "REVERSE_V2": reverse,
     "REVERSE_SEQUENCE": reverse_sequence, "TOPK_V2": topk, "CUMSUM": cumsum, "BUCKETIZE": bucketize, "WHERE": found,
     "UNIQUE": unique, "SCATTER_ND": scatter_nd, "SPARSE_TO_DENSE": sparse_to_dense,
     "SEGMENT_SUM": segments("SEGMENT_SUM", "add", lambda _: 0),

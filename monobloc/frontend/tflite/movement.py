@@ -7,6 +7,7 @@ import numpy as np
 from monobloc.frontend.tflite.arithmetic import held, same_scales, together
 from monobloc.frontend.tflite.node import Held, Result, TflNode
 from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
 from monobloc.ops.indexing import gather_const
 from monobloc.ops.movement import pad, slice_of, transpose
 from monobloc.ops.shape import reshape
@@ -159,12 +160,25 @@ def concatenation(n: TflNode) -> Result:
     values, first = together(n, len(n.ins))
     axis = n.axis(n.options.whole(0), values[0].type.rank)
     if n.quantized():
-        same_scales(n, len(n.ins))
+        values = [_to_scale_of_result(n, v, k) for k, v in enumerate(values)]
         if n.options.whole(1, "b"):
             n.unsupported("CONCATENATION of integers with a fused activation")
     at = AXIS_FIRST[axis] if first else axis
     y = n.b.emit("Concat", values, {"axis": at})[0] if len(values) > 1 else values[0]
     return [held(y if n.quantized() else n.activate(y, n.options.whole(1, "b")), first)]
+
+
+def _to_scale_of_result(n: TflNode, v: Value, k: int) -> Value:
+    """uint8 is brought to the result's scale, in float32 by a table; others have it"""
+    (s0, z0), (s, z) = n.scale(n.tensor(k)), n.scale(n.outs[0])
+    if (s0, z0) == (s, z):
+        return v
+    if v.dtype is not DType.U8:
+        n.unsupported(f"CONCATENATION of {v.dtype.value} with different scales")
+    factor = np.float32(s0 * (np.float32(1) / s))
+    x = np.arange(256).astype(np.float32) * factor + np.float32(-z0) * factor
+    table = np.clip(np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x) + z, 0, 255).astype(np.uint8)
+    return n.b.one("TflTable", v, n.b.const(table))
 
 
 def pack(n: TflNode) -> Result:

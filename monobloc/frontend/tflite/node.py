@@ -66,7 +66,6 @@ class TflNode:
     graph: Graph
     resources: dict[int, str]  # names of variables by the tensor that holds their handle
     intermediates: list[Tensor | None] = field(default_factory=list)
-    once: int = 0  # whether scaling rounds once
 
     # -- inputs ---------------------------------------------------------------------------------------
     def has(self, i: int) -> bool:

@@ -104,12 +104,12 @@ def _integers(n: TflNode, x: Value, r: list[Value], hidden: Value, cell: Value) 
     total = _biased(n, _gates(n, x, "MatMulInteger", _zero(n, 0, x)))
     lo, hi = limits(I16)
     scales = [b.const(np.repeat([way[k] for way in ways[0]], size), I32) for k in (0, 1)]
-    gates = b.emit("TflRescale", [total, *scales], {"zero_in": 0, "left": 0, "zero": 0, "once": n.once, "lo": lo,
-                                                    "hi": hi, "to": I16})[0]
+    gates = b.emit("TflRescale", [total, *scales], {"zero_in": 0, "left": 0, "zero": 0, "lo": lo, "hi": hi,
+                                                    "to": I16})[0]
     hm, hs = multiplier(2.0**-15 / float(_hidden_scale(n)) * 2.0**-15)
     clip = n.options.real(1)
     attrs = {"m": [m for m, _ in ways[1]], "s": [s for _, s in ways[1]], "hm": hm, "hs": hs, "hz": zh, "zero": zh,
-             "bits": bits, "clip": int(min(max(clip / float(sc), lo), hi)) if clip > 0 else 0, "once": n.once}
+             "bits": bits, "clip": int(min(max(clip / float(sc), lo), hi)) if clip > 0 else 0}
     weights = b.emit("Concat", r, {"axis": 0})[0]
     return b.emit("TflLstm8", [reshape(b, gates, [*x.shape[:2], -1]), weights, hidden, cell], attrs, 3)
 

@@ -1,4 +1,4 @@
-"""RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR, blocks of a batch, and products of two matrices of the run.
+"""RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR, and blocks of a batch.
 
 Sizes are known, so positions and weights are constants: a resize is two gathers per axis and a weighted sum.
 """
@@ -44,6 +44,12 @@ def nearest(n: TflNode) -> Result:
 
 def bilinear(n: TflNode) -> Result:
     x, to = _sizes(n)
+    if n.quantized():
+        same_scales(n, 1)
+    if x.dtype in (DType.I8, DType.I16):
+        return [_in_steps(n, x, to)]
+    if x.dtype is DType.U8:
+        return [_four_at_once(n, x, to)]
     if not x.dtype.is_float:
         n.unsupported(f"{n.op} of {x.dtype.value}")
     for axis, out in zip((1, 2), to, strict=True):
@@ -56,6 +62,47 @@ def bilinear(n: TflNode) -> Result:
                  for v, w in ((first, 1 - share), (second, share))]
         x = n.b.one("Add", *parts)
     return [x]
+
+
+def _in_steps(n: TflNode, x: Value, to: list[int]) -> Value:
+    """Signed integers: places and shares in 1024ths, the sum exact, rounded half away from zero once"""
+    wide = DType.I32 if x.dtype is DType.I8 else DType.I64
+    kind, y = x.dtype, n.b.one("Cast", x, to=wide)
+    corners, centers = n.options.flag(2), n.options.flag(3)
+    for axis, out in zip((1, 2), to, strict=True):
+        size = x.shape[axis]
+        scale = (1024 * size + out // 2) // out
+        if corners and out > 1:
+            scale = (1024 * (size - 1) + (out - 1) // 2) // (out - 1)
+        at = np.arange(out) * scale + (scale // 2 - 512 if centers else 0)
+        low = np.maximum(np.trunc(at / 1024).astype(np.int64), 0)
+        high = np.minimum(np.trunc((at + 1023) / 1024).astype(np.int64), size - 1)
+        share = (at - 1024 * low).reshape([-1 if k == axis else 1 for k in range(4)])
+        parts = [n.b.one("Mul", _taken(n, y, axis, v), n.b.const(w, wide))
+                 for v, w in ((low, 1024 - share), (high, share))]
+        y = n.b.one("Add", *parts)
+    half = n.b.one("Where", n.b.one("Greater", y, n.b.const(0, wide)), n.b.const(1 << 19, wide),
+                   n.b.const(-(1 << 19), wide))
+    return n.b.one("Cast", n.b.one("Div", n.b.one("Add", y, half), n.b.const(1 << 20, wide)), to=kind)
+
+
+def _four_at_once(n: TflNode, x: Value, to: list[int]) -> Value:
+    """uint8: four products in float32, summed in order, rounded half up"""
+    corners, centers = n.options.flag(2), n.options.flag(3)
+    at = [_places(x.shape[axis], out, corners, centers) for axis, out in zip((1, 2), to, strict=True)]
+    low = [np.maximum(np.floor(v).astype(np.int64), 0) for v in at]
+    high = [np.minimum(np.ceil(v).astype(np.int64), x.shape[k + 1] - 1) for k, v in enumerate(at)]
+    one = np.float32(1)
+    dy = (at[0] - low[0].astype(np.float32)).astype(np.float32).reshape(1, -1, 1, 1)
+    dx = (at[1] - low[1].astype(np.float32)).astype(np.float32).reshape(1, 1, -1, 1)
+    total: Value | None = None
+    for rows, columns, wy, wx in ((low, low, one - dy, one - dx), (high, low, dy, one - dx),
+                                  (low, high, one - dy, dx), (high, high, dy, dx)):
+        taken = n.b.one("Cast", _taken(n, _taken(n, x, 1, rows[0]), 2, columns[1]), to=DType.F32)
+        part = n.b.one("Mul", n.b.one("Mul", taken, n.b.const(wy)), n.b.const(wx))
+        total = part if total is None else n.b.one("Add", total, part)
+    assert total is not None
+    return n.b.one("Cast", n.b.one("Add", total, n.b.const(0.5, DType.F32)), to=DType.U8)
 
 
 def _taken(n: TflNode, x: Value, axis: int, at: np.ndarray) -> Value:
@@ -100,17 +147,7 @@ def batch_to_space(n: TflNode) -> Result:
     return [slice_of(n.b, y, at)]
 
 
-# -- matrices -----------------------------------------------------------------------------------------
-def batch_matmul(n: TflNode) -> Result:
-    x, y = n.x(0), n.x(1)
-    if x.dtype is not DType.F32 or y.dtype is not DType.F32 or min(x.type.rank, y.type.rank) < 2:
-        n.unsupported(f"{n.op} of {x.type} and {y.type}")
-    turned = [transpose(n.b, v, [*range(v.type.rank - 2), v.type.rank - 1, v.type.rank - 2])
-              if n.options.flag(k) else v for k, v in enumerate((x, y))]
-    return [n.b.one("MatMul", *turned)]
-
-
 READERS = {
     "RESIZE_NEAREST_NEIGHBOR": nearest, "RESIZE_BILINEAR": bilinear, "SPACE_TO_BATCH_ND": space_to_batch,
-    "BATCH_TO_SPACE_ND": batch_to_space, "BATCH_MATMUL": batch_matmul,
+    "BATCH_TO_SPACE_ND": batch_to_space,
 }  # fmt: skip

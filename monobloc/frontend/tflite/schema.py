@@ -42,7 +42,10 @@ TYPES = {
     0: DType.F32, 1: DType.F16, 2: DType.I32, 3: DType.U8, 4: DType.I64, 6: DType.BOOL, 7: DType.I16, 9: DType.I8,
     10: DType.F64, 12: DType.U64, 15: DType.U32, 16: DType.U16, 18: DType.BF16,
 }  # fmt: skip
-TYPE_NAMES = {5: "string", 8: "complex64", 11: "complex128", 13: "resource", 14: "variant", 17: "int4"}
+TYPE_NAMES = {
+    5: "string", 8: "complex64", 11: "complex128", 13: "resource", 14: "variant", 17: "int4", 19: "int2", 20: "uint4",
+}  # fmt: skip
+SMALL = {17: (4, True), 19: (2, True), 20: (4, False)}  # integers smaller than a byte: bits, signed
 RESOURCE = 13
 
 
@@ -67,7 +70,7 @@ class Tensor:
     data: memoryview | None
     quantization: Quantization | None
     variable: bool
-    sparse: bool
+    sparsity: Table | None = None  # where the elements of a constant stand, when it holds some of them only
 
     @property
     def what(self) -> str:
@@ -184,7 +187,7 @@ class _Reader:
             raise ModelError(f"tensor '{t.text(3)}' has the shape {list(shape)}")
         signature = signature if len(signature) == len(shape) else shape
         return Tensor(index, t.text(3), shape, signature, t.whole(1, "b"), data, _quantization(t.table(4)),
-                      t.flag(5), t.table(6) is not None)
+                      t.flag(5), t.table(6))
 
     def _operator(self, t: Table, tensors: int) -> Operator:
         number = t.whole(0, "I")

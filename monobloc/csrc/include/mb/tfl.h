@@ -1,8 +1,7 @@
 /* TFLite's fixed-point scaling, as its reference kernels do it. A factor is multiplier * 2^(shift - 31).
  *
  * mb_tfl_scale doubles the product and rounds its high half, then shifts right and rounds half away from
- * zero: two roundings. mb_tfl_scale_once rounds once, half up. mb_tfl_scale64, for sums of 64 bits, has a
- * multiplier of 15 bits and rounds once. */
+ * zero: two roundings. mb_tfl_scale64, for sums of 64 bits, has a multiplier of 15 bits and rounds once. */
 #ifndef MB_TFL_H
 #define MB_TFL_H
 
@@ -17,11 +16,6 @@ MB_INLINE int32_t mb_tfl_scale(int32_t x, int32_t multiplier, int32_t shift) {
   high = v == multiplier && v == INT32_MIN ? INT32_MAX : high;
   int32_t mask = (int32_t)((1LL << right) - 1), rest = high & mask;
   return (high >> right) + (rest > (mask >> 1) + (high < 0));
-}
-
-MB_INLINE int32_t mb_tfl_scale_once(int32_t x, int32_t multiplier, int32_t shift) {
-  int32_t total = 31 - shift;
-  return (int32_t)(((int64_t)x * multiplier + (1LL << (total - 1))) >> total);
 }
 
 MB_INLINE int64_t mb_tfl_scale64(int64_t x, int64_t multiplier, int64_t shift) {
