@@ -16,6 +16,7 @@ from monobloc.ir.graph import Graph
 from monobloc.link.clone import clone
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 from monobloc.verify_run import reference
@@ -48,6 +49,6 @@ def test_seanet(shared: Path, cache: Path, tmp_path: Path, family: str, lto: str
         clone(whole, g, local, {}, f"{path.stem}.")
         whole.outputs.append((path.stem, local[g.outputs[0][1]]))
     out, options = tmp_path / "family.so", Options(lto=lto, cache=cache)
-    link_modules([Module(whole, family, family)], out, "shared", options, None)
+    link_modules([Module(whole, family, family)], Request(out, "shared", options))
     got = CompiledModel(out).run(feeds)
     assert [name for name, want in wanted.items() if not np.array_equal(got[name].ravel(), want)] == []

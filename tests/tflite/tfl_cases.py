@@ -6,9 +6,11 @@ import cases_first
 import cases_plain
 import cases_products
 import cases_quantized
+import cases_recurrent
 from tfl_single import Case
 
-FAMILIES = {"first": cases_first, "plain": cases_plain, "products": cases_products, "quantized": cases_quantized}
+FAMILIES = {"first": cases_first, "plain": cases_plain, "products": cases_products, "quantized": cases_quantized,
+            "recurrent": cases_recurrent}
 
 
 def every() -> list[Case]:

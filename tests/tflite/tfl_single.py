@@ -23,6 +23,7 @@ from monobloc.ir.graph import Graph
 from monobloc.link.clone import clone
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
+from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
@@ -158,7 +159,7 @@ def compiled(cases: Sequence[Case], folder: Path, cache: Path, lto: str = "none"
     """What is wrong with the answers of one image that holds all cases"""
     g, feeds = graph_of(cases)
     out = folder / f"cases_{lto}.so"
-    link_modules([Module(g, "cases", "cases")], out, "shared", Options(lto=lto, cache=cache, **options), None)
+    link_modules([Module(g, "cases", "cases")], Request(out, "shared", Options(lto=lto, cache=cache, **options)))
     m, found = CompiledModel(out), []
     for step, one in enumerate(feeds):
         got = m.run(one)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from monobloc.frontend.tflite.hybrid import asymmetric, symmetric
+from monobloc.frontend.tflite.hybrid import asymmetric, rows_times, symmetric
 from monobloc.frontend.tflite.node import Held, Result, TflNode
 from monobloc.frontend.tflite.scaling import multipliers, reduced
 from monobloc.ir.graph import Value
@@ -221,16 +221,8 @@ def _product(n: TflNode, x: Value, w: Value, bias: Value | None, activation: int
 
 
 def _hybrid_product(n: TflNode, x: Value, w: Value, bias: Value | None) -> Value:
-    b = n.b
-    if n.options.flag(3):
-        q, scale, offset = asymmetric(b, x, [1])
-        total = b.one("MatMulInteger", q, w, reshape(b, offset, [-1]), None)
-    else:
-        q, scale = symmetric(b, x, [1])
-        total = b.one("MatMulInteger", q, w, None, None)
-    factor = b.one("Mul", scale, b.const(n.quant(n.tensor(1)).scale, F32))
-    y = b.one("Mul", b.one("Cast", total, to=F32), factor)
-    return y if bias is None else b.one("Add", y, reshape(b, bias, [-1]))
+    y = rows_times(n.b, x, w, n.quant(n.tensor(1)).scale, n.options.flag(3))
+    return y if bias is None else n.b.one("Add", y, reshape(n.b, bias, [-1]))
 
 
 READERS = {

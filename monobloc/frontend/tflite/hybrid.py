@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
@@ -22,6 +24,23 @@ def rounded(b: Builder, x: Value) -> Value:
 
 def _within(b: Builder, x: Value, lo: float, hi: float) -> Value:
     return b.one("Clip", x, b.const(lo, x.dtype), b.const(hi, x.dtype))
+
+
+def rows_times(b: Builder, x: Value, w: Value, scales: np.ndarray, asymmetry: bool) -> Value:
+    """Rows x [..., k] times int8 w [k, n] in float32; `scales` has one number, or one per column of w"""
+    axis = [x.type.rank - 1]
+    if asymmetry and x.type.rank == 2:
+        q, scale, offset = asymmetric(b, x, axis)
+        total = b.one("MatMulInteger", q, w, b.one("Reshape", offset, shape=[offset.type.size]), None)
+    elif asymmetry:
+        q, scale, offset = asymmetric(b, x, axis)
+        left = b.one("Sub", *(b.one("Cast", v, to=DType.I32) for v in (q, offset)))
+        total = b.one("MatMul", left, b.one("Cast", w, to=DType.I32))
+    else:
+        q, scale = symmetric(b, x, axis)
+        total = b.one("MatMulInteger", q, w, None, None)
+    factor = b.one("Mul", scale, b.const(scales[0] if scales.size == 1 else scales, F32))
+    return b.one("Mul", b.one("Cast", total, to=F32), factor)
 
 
 def symmetric(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:

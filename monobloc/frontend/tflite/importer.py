@@ -19,6 +19,7 @@ from monobloc.frontend.tflite import (
     arithmetic,
     convs,
     curves,
+    filters,
     folds,
     indexing,
     movement,
@@ -35,8 +36,8 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 
 READERS: dict[str, Reader] = {
-    **arithmetic.READERS, **convs.READERS, **curves.READERS, **folds.READERS, **indexing.READERS, **movement.READERS,
-    **products.READERS, **recurrent.READERS, **resizing.READERS, **variables.READERS,
+    **arithmetic.READERS, **convs.READERS, **curves.READERS, **filters.READERS, **folds.READERS, **indexing.READERS,
+    **movement.READERS, **products.READERS, **recurrent.READERS, **resizing.READERS, **variables.READERS,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from monobloc.frontend.tflite.convs import SAME, VALID, _zero, centred, scaled
-from monobloc.frontend.tflite.hybrid import asymmetric, symmetric
+from monobloc.frontend.tflite.hybrid import rows_times
 from monobloc.frontend.tflite.node import Result, TflNode
 from monobloc.frontend.tflite.scaling import NONE, multiplier, reduced
 from monobloc.ir.graph import Value
@@ -30,7 +30,7 @@ def batch_matmul(n: TflNode) -> Result:
     if kinds == (F32, F32, F32):
         return [n.b.one("MatMul", x, y)]
     if kinds == (F32, I8, F32):
-        return [_hybrid(n, x, y)]
+        return [rows_times(n.b, x, y, n.quant(n.tensor(1)).scale, n.options.flag(2))]
     if kinds == (I8, I8, I32):
         return [n.b.one("MatMulInteger", x, y, None, None)]
     if kinds == (I8, I8, I8):
@@ -47,21 +47,6 @@ def _rescaled(n: TflNode, total: Value) -> Value:
     m = int(reduced(np.array(m))) if total.dtype is I64 else m
     given = {"zero_in": 0, "left": 0, "zero": z, "to": n.out_dtype(), **n.clamp(NONE)}
     return n.b.emit("TflRescale", [total, n.b.const(m, I32), n.b.const(shift, I32)], given)[0]
-
-
-def _hybrid(n: TflNode, x: Value, y: Value) -> Value:
-    """Rows of x in int8; the scales of y are those of its columns where there are several"""
-    b, per = n.b, n.quant(n.tensor(1)).scale
-    axis = [x.type.rank - 1]
-    if n.options.flag(2):
-        q, scale, offset = asymmetric(b, x, axis)
-        left = b.one("Sub", *(b.one("Cast", v, to=I32) for v in (q, offset)))
-        total = b.one("MatMul", left, b.one("Cast", y, to=I32))
-    else:
-        q, scale = symmetric(b, x, axis)
-        total = b.one("MatMulInteger", q, y, None, None)
-    factor = b.one("Mul", scale, b.const(per[0] if per.size == 1 else per, F32))
-    return b.one("Mul", b.one("Cast", total, to=F32), factor)
 
 
 # -- three axes ---------------------------------------------------------------------------------------

@@ -1,58 +1,139 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM, in floats and in int8 with a cell state of int16.
+"""LSTMs over sequences: UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM, and LSTM, which is one step.
 
-The products with the input are made for all steps at once; `TflLstm` and `TflLstm8` do the rest. What the cell
-holds after the last step is state: it is there in the next run.
+In floats, in floats with int8 weights (hybrid), and in int8 with a cell state of int16. The products with the input
+are made for all steps at once; the operators of `ops/tfl_lstm.py` and `ops/tfl_rnn.py` do the rest. What a cell holds
+after the last step is state: it is there in the next run.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from monobloc.frontend.tflite.convs import _zero
+from monobloc.frontend.tflite.hybrid import rows_times
 from monobloc.frontend.tflite.node import Result, TflNode
 from monobloc.frontend.tflite.scaling import TANH, multiplier
 from monobloc.frontend.tflite.variables import start
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.ops.movement import transpose
+from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
+from monobloc.ops.tfl_rnn import ACTIVATIONS
 
 F32, I8, I16, I32 = DType.F32, DType.I8, DType.I16, DType.I32
-INPUT, RECURRENT, BIAS, HIDDEN, CELL = (1, 2, 3, 4), (5, 6, 7, 8), (12, 13, 14, 15), 18, 19
-REFUSED = {"peepholes": (9, 10, 11), "a projection": (16, 17), "layer normalization": (20, 21, 22, 23)}
 
 
+@dataclass(frozen=True)
+class Places:
+    """Which inputs of an operator are what; groups are in the order input, forget, cell, output"""
+
+    weights: tuple[int, ...] = (1, 2, 3, 4)
+    recurrent: tuple[int, ...] = (5, 6, 7, 8)
+    peepholes: tuple[int, ...] = (9, 10, 11)
+    bias: tuple[int, ...] = (12, 13, 14, 15)
+    projection: int = 16
+    projection_bias: int = 17
+    hidden: int = 18
+    cell: int = 19
+    norms: tuple[int, ...] = (20, 21, 22, 23)
+    more: tuple[int, ...] = ()  # weights of a second input
+
+    def moved(self, by: int) -> Places:
+        def all_of(places: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(k + by for k in places)
+
+        return replace(self, weights=all_of(self.weights), recurrent=all_of(self.recurrent),
+                       peepholes=all_of(self.peepholes), bias=all_of(self.bias), projection=self.projection + by,
+                       projection_bias=self.projection_bias + by)
+
+
+ONE = Places()
+FORWARD = replace(ONE, hidden=35, cell=36, norms=(), more=(40, 41, 42, 43))
+BACKWARD = replace(FORWARD.moved(17), hidden=37, cell=38, more=(44, 45, 46, 47))
+
+
+@dataclass(frozen=True)
+class Way:
+    """What the operator's options say"""
+
+    act: str
+    clip: float
+    cut: float
+    asymmetric: bool
+
+
+def _way(n: TflNode, asymmetric: int) -> Way:
+    act = n.options.whole(0, "b")
+    if not 0 <= act <= TANH:
+        n.unsupported(f"{n.op} with the activation {act}")
+    return Way(ACTIVATIONS[act], n.options.real(1), n.options.real(2), n.options.flag(asymmetric))
+
+
+# -- the operators ------------------------------------------------------------------------------------
 def lstm(n: TflNode) -> Result:
-    _check(n)
     x = n.x(0)
+    if x.type.rank != 3:
+        n.fail(f"has an input of {x.type}, which must have rank 3")
     x = transpose(n.b, x, (1, 0, 2)) if n.options.flag(3) else x
-    r = [n.x(k) for k in RECURRENT]
-    hidden, cell = _state(n, HIDDEN), _state(n, CELL)
-    kinds = {v.dtype for v in (x, *r)}
-    if kinds == {F32}:
-        outs = _floats(n, x, r, hidden, cell)
-    elif kinds == {I8} and cell.dtype is I16:
-        outs = _integers(n, x, r, hidden, cell)
+    y = _cell(n, x, None, ONE, _way(n, 4))
+    return [transpose(n.b, y, (1, 0, 2)) if n.options.flag(3) else y]
+
+
+def one_step(n: TflNode) -> Result:
+    """LSTM; its further outputs, of kernels with concatenated weights, are not made."""
+    if n.options.whole(3, "b"):
+        n.unsupported("LSTM with concatenated weights (the basic kernel)")
+    x = n.x(0)
+    if x.type.rank != 2:
+        n.fail(f"has an input of {x.type}, which must have rank 2")
+    y = _cell(n, reshape(n.b, x, [x.shape[0], 1, x.shape[1]]), None, ONE, _way(n, 4))
+    return [reshape(n.b, y, [y.shape[0], y.shape[2]])]
+
+
+def bidirectional(n: TflNode) -> Result:
+    """One cell reads the sequence forwards, one backwards. A second input is added to both, by weights of its own;
+    or, without such weights, the cell that reads backwards reads it."""
+    turned, merged = n.options.flag(4, True), n.options.flag(3)
+    ends = [n.x(0), n.x(39) if n.has(39) else None]
+    x, other = (v if v is None or not turned else transpose(n.b, v, (1, 0, 2)) for v in ends)
+    assert x is not None
+    if x.type.rank != 3:
+        n.fail(f"has an input of {x.type}, which must have rank 3")
+    added = other if other is not None and n.has(FORWARD.more[1]) else None
+    second = x if other is None or added is not None else other
+    way = _way(n, 5)
+    there = _cell(n, x, added, FORWARD, way)
+    more = None if added is None else _backwards(n, added)
+    back = _backwards(n, _cell(n, _backwards(n, second), more, BACKWARD, way))
+    outs = [n.b.emit("Concat", [there, back], {"axis": 2})[0]] if merged else [there, back]
+    return [transpose(n.b, y, (1, 0, 2)) if turned else y for y in outs]
+
+
+def _backwards(n: TflNode, x: Value) -> Value:
+    return slice_of(n.b, x, [(d - 1, -1, d) if k == 1 and d else (0, 1, d) for k, d in enumerate(x.shape)])
+
+
+# -- one cell -----------------------------------------------------------------------------------------
+def _cell(n: TflNode, x: Value, added: Value | None, p: Places, way: Way) -> Value:
+    """x [batch, steps, k] through a cell; its state is kept"""
+    hidden, cell = _state(n, p.hidden), _state(n, p.cell)
+    r = [n.x(k) for k in p.recurrent[1:]]
+    kinds = {v.dtype for v in (*r, *(n.x(k) for k in p.weights[1:]))}
+    if any(n.x(k).type.rank != 2 for k in (*p.weights[1:], *p.recurrent[1:])):
+        n.fail(f"has weights of {n.x(p.weights[1]).type}, which must have rank 2")
+    if x.dtype is F32 and len(kinds) == 1 and kinds <= {F32, I8}:
+        outs = _floats(n, x, added, hidden, cell, p, way)
+    elif x.dtype is I8 and kinds == {I8} and cell.dtype is I16 and added is None:
+        outs = _integers(n, x, hidden, cell, p, way)
     else:
         n.unsupported(f"{n.op} of {x.dtype.value} with weights of {r[0].dtype.value}")
-    for k, v in ((HIDDEN, outs[1]), (CELL, outs[2])):
+    for k, v in ((p.hidden, outs[1]), (p.cell, outs[2])):
         n.states.now[_name(n, k)] = v
-    return [transpose(n.b, outs[0], (1, 0, 2)) if n.options.flag(3) else outs[0]]
-
-
-def _check(n: TflNode) -> None:
-    for what, inputs in REFUSED.items():
-        if any(n.has(k) for k in inputs):
-            n.unsupported(f"{n.op} with {what}")
-    if not n.has(1):
-        n.unsupported(f"{n.op} whose input gate is the forget gate's rest")
-    if n.options.whole(0, "b") != TANH:
-        n.unsupported(f"{n.op} with the activation {n.options.whole(0, 'b')}")
-    if n.x(0).type.rank != 3 or any(n.x(k).type.rank != 2 for k in (*INPUT, *RECURRENT)):
-        n.fail(f"has an input of {n.x(0).type}, which must have rank 3, and weights of {n.x(1).type}")
+    return outs[0]
 
 
 def _name(n: TflNode, i: int) -> str:
@@ -70,54 +151,117 @@ def _state(n: TflNode, i: int) -> Value:
     return n.states.now[name]
 
 
-def _gates(n: TflNode, x: Value, product: str, zero: Value | None) -> Value:
-    """Rows of all steps times the four gates' weights"""
-    w = n.b.emit("Concat", [transpose(n.b, n.x(k), (1, 0)) for k in INPUT], {"axis": 1})[0]
-    rows = reshape(n.b, x, [x.shape[0] * x.shape[1], x.shape[2]])
-    return n.b.one(product, rows, w, *([] if product == "MatMul" else [zero, None]))
+def _whole(n: TflNode, places: tuple[int, ...]) -> list[Value] | None:
+    """All inputs of a group, or None where it is absent; of a coupled input gate the first is absent too"""
+    return [n.x(k) for k in places] if places and all(n.has(k) for k in places) else None
 
 
-def _biased(n: TflNode, total: Value) -> Value:
-    if not all(n.has(k) for k in BIAS):
-        n.unsupported(f"{n.op} without biases")
-    return n.b.one("Add", total, n.b.emit("Concat", [n.x(k) for k in BIAS], {"axis": 0})[0])
+def _floats(n: TflNode, x: Value, added: Value | None, hidden: Value, cell: Value, p: Places, way: Way) -> list[Value]:
+    b, coupled, size = n.b, not n.has(p.weights[0]), cell.shape[-1]
+    norms = _norms(n, p, coupled, size)
+    gates = _sums(n, x, p.weights, size, way)
+    if added is not None:
+        gates = b.one("Add", gates, _sums(n, added, p.more, size, way))
+    if norms is None:
+        gates = b.one("Add", gates, _joined(n, p.bias, coupled, (size,)))
+    gates = reshape(b, gates, [*x.shape[:2], 4 * size])
+    weights = _joined(n, p.recurrent, coupled, n.x(p.recurrent[1]).shape)
+    peepholes = _peepholes(n, p, coupled, size)
+    projection = n.x(p.projection) if n.has(p.projection) else None
+    plain = norms is None and peepholes is None and projection is None and not coupled
+    if plain and weights.dtype is F32 and way.act == "tanh":
+        ins = [gates, transpose(b, weights, (1, 0)), hidden, cell]
+        return b.emit("TflLstm", ins, {"clip": way.clip}, 3)
+    scales = [_scale_of(n, k) for k in (*p.recurrent, p.projection)]
+    attrs = {"act": way.act, "clip": way.clip, "cut": way.cut, "asymmetric": int(way.asymmetric),
+             "coupled": int(coupled), "scales": scales}
+    bias = n.x(p.projection_bias) if n.has(p.projection_bias) else None
+    return b.emit("TflLstmFull", [gates, weights, hidden, cell, peepholes, norms, projection, bias], attrs, 3)
 
 
-def _floats(n: TflNode, x: Value, r: list[Value], hidden: Value, cell: Value) -> list[Value]:
-    gates = reshape(n.b, _biased(n, _gates(n, x, "MatMul", None)), [*x.shape[:2], -1])
-    weights = n.b.emit("Concat", [transpose(n.b, v, (1, 0)) for v in r], {"axis": 1})[0]
-    return n.b.emit("TflLstm", [gates, weights, hidden, cell], {"clip": n.options.real(1)}, 3)
+def _scale_of(n: TflNode, i: int) -> float:
+    return float(n.scale(n.tensor(i))[0]) if n.has(i) and n.x(i).dtype is I8 else 1.0
 
 
-def _integers(n: TflNode, x: Value, r: list[Value], hidden: Value, cell: Value) -> list[Value]:
+def _joined(n: TflNode, places: tuple[int, ...], coupled: bool, shape: tuple[int, ...]) -> Value:
+    """The four gates' tensors, one under the other; zeros for what a coupled input gate lacks"""
+    found = [n.x(k) for k in places[1:]]
+    first = n.b.const(np.zeros(shape), found[0].dtype) if coupled else n.x(places[0])
+    return n.b.emit("Concat", [first, *found], {"axis": 0})[0]
+
+
+def _sums(n: TflNode, x: Value, places: tuple[int, ...], size: int, way: Way) -> Value:
+    """Rows of all steps times the gates' weights"""
+    b, coupled = n.b, not n.has(places[0])
+    rows = reshape(b, x, [x.shape[0] * x.shape[1], x.shape[2]])
+    if n.x(places[1]).dtype is F32:
+        return b.one("MatMul", rows, transpose(b, _joined(n, places, coupled, n.x(places[1]).shape), (1, 0)))
+    parts = [rows_times(b, rows, transpose(b, n.x(k), (1, 0)), n.quant(n.tensor(k)).scale, way.asymmetric)
+             for k in places[int(coupled) :]]
+    if coupled:
+        parts.insert(0, b.const(np.zeros((rows.shape[0], size)), F32))
+    return b.emit("Concat", parts, {"axis": 1})[0]
+
+
+def _peepholes(n: TflNode, p: Places, coupled: bool, size: int) -> Value | None:
+    found = _whole(n, p.peepholes[int(coupled) :])
+    if found is None:
+        return None
+    parts = []
+    for k, v in zip(p.peepholes[int(coupled) :], found, strict=True):
+        real = v if v.dtype is F32 else n.b.one("Mul", n.b.one("Cast", v, to=F32), n.b.const(_scale_of(n, k), F32))
+        parts.append(reshape(n.b, real, [1, size]))
+    if coupled:
+        parts.insert(0, n.b.const(np.zeros((1, size)), F32))
+    return n.b.emit("Concat", parts, {"axis": 0})[0]
+
+
+def _norms(n: TflNode, p: Places, coupled: bool, size: int) -> Value | None:
+    """Factors and biases of normalized gates, [2, 4 size]"""
+    if _whole(n, p.norms[int(coupled) :]) is None:
+        return None
+    rows = [reshape(n.b, _joined(n, places, coupled, (size,)), [1, 4 * size]) for places in (p.norms, p.bias)]
+    return n.b.emit("Concat", rows, {"axis": 0})[0]
+
+
+# -- integers -----------------------------------------------------------------------------------------
+def _integers(n: TflNode, x: Value, hidden: Value, cell: Value, p: Places, way: Way) -> list[Value]:
     """Gates have 3 integer bits, so a scale of 2^-12."""
     b, unit = n.b, 2.0**-12
-    (sx, _), (sh, zh), (sc, zc) = (n.scale(n.tensor(k)) for k in (0, HIDDEN, CELL))
+    refused = {"peepholes": p.peepholes, "a projection": (p.projection, p.projection_bias),
+               "layer normalization": p.norms}
+    for what, places in refused.items():
+        if any(n.has(k) for k in places):
+            n.unsupported(f"{n.op} of integers with {what}")
+    if not n.has(p.weights[0]) or way.act != "tanh":
+        n.unsupported(f"{n.op} of integers whose input gate is the forget gate's rest, or without tanh,")
+    (sx, _), (sh, zh), (sc, zc) = (n.scale(n.tensor(k)) for k in (0, p.hidden, p.cell))
     bits = 15 + round(math.log2(float(sc)))
-    if zc or float(sc) != 2.0 ** (bits - 15) or not 0 <= bits <= 4 or any(n.scale(n.tensor(k))[1] for k in RECURRENT):
+    if zc or float(sc) != 2.0 ** (bits - 15) or not 0 <= bits <= 4 or any(n.scale(n.tensor(k))[1] for k in p.recurrent):
         n.unsupported(f"{n.op} with a cell state of scale {sc} and zero point {zc}")
     if n.scale(n.outs[0]) != (sh, zh):
         n.unsupported(f"{n.op} whose result and state have different scales")
-    size = r[0].shape[0]
+    size = n.x(p.recurrent[0]).shape[0]
     ways = [[multiplier(float(np.float64(np.float32(n.scale(n.tensor(k))[0] * s))) / unit) for k in group]
-            for group, s in ((INPUT, sx), (RECURRENT, sh))]
-    total = _biased(n, _gates(n, x, "MatMulInteger", _zero(n, 0, x)))
+            for group, s in ((p.weights, sx), (p.recurrent, sh))]
+    rows = reshape(b, x, [x.shape[0] * x.shape[1], x.shape[2]])
+    w = transpose(b, _joined(n, p.weights, False, ()), (1, 0))
+    total = b.one("Add", b.one("MatMulInteger", rows, w, _zero(n, 0, x), None), _joined(n, p.bias, False, ()))
     lo, hi = limits(I16)
     scales = [b.const(np.repeat([way[k] for way in ways[0]], size), I32) for k in (0, 1)]
-    gates = b.emit("TflRescale", [total, *scales], {"zero_in": 0, "left": 0, "zero": 0, "lo": lo, "hi": hi,
-                                                    "to": I16})[0]
-    hm, hs = multiplier(2.0**-15 / float(_hidden_scale(n)) * 2.0**-15)
-    clip = n.options.real(1)
+    gates = b.emit("TflRescale", [total, *scales],
+                   {"zero_in": 0, "left": 0, "zero": 0, "lo": lo, "hi": hi, "to": I16})[0]
+    hm, hs = multiplier(2.0**-15 / float(_hidden_scale(n, p)) * 2.0**-15)
     attrs = {"m": [m for m, _ in ways[1]], "s": [s for _, s in ways[1]], "hm": hm, "hs": hs, "hz": zh, "zero": zh,
-             "bits": bits, "clip": int(min(max(clip / float(sc), lo), hi)) if clip > 0 else 0}
-    weights = b.emit("Concat", r, {"axis": 0})[0]
+             "bits": bits, "clip": int(min(max(way.clip / float(sc), lo), hi)) if way.clip > 0 else 0}
+    weights = _joined(n, p.recurrent, False, ())
     return b.emit("TflLstm8", [reshape(b, gates, [*x.shape[:2], -1]), weights, hidden, cell], attrs, 3)
 
 
-def _hidden_scale(n: TflNode) -> np.float32:
+def _hidden_scale(n: TflNode, p: Places) -> np.float32:
     """Of the result before a projection: the last intermediate tensor's, where there is one"""
     last = n.intermediates[4] if len(n.intermediates) > 4 else None
-    return n.scale(last if last is not None and last.quantization is not None else n.tensor(HIDDEN))[0]
+    return n.scale(last if last is not None and last.quantization is not None else n.tensor(p.hidden))[0]
 
 
-READERS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": lstm}
+READERS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": lstm, "LSTM": one_step, "BIDIRECTIONAL_SEQUENCE_LSTM": bidirectional}
