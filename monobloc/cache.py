@@ -13,14 +13,17 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _MAGIC = b"monobloc-cache-2\n"
 _HEADER = len(_MAGIC) + 64 + 1
+_PIECE = 1 << 20  # of files that are copied
 
 
 def key(**parts: Any) -> str:
@@ -81,7 +84,7 @@ class Cache:
         except OSError:
             return None
         body = memoryview(data)[_HEADER:]
-        if data[: len(_MAGIC)] != _MAGIC or _digest(data) != _sum(k, body):
+        if data[: len(_MAGIC)] != _MAGIC or _digest(data) != _sum(k, [body]):
             self._drop(k)
             return None
         with suppress(OSError):
@@ -90,19 +93,35 @@ class Cache:
 
     def put(self, k: str, data: bytes) -> None:
         """Stores the content. A full disk or a read-only folder costs the cache, not the build."""
-        head = _MAGIC + _sum(k, data).encode() + b"\n"
+        head = _MAGIC + _sum(k, [data]).encode() + b"\n"
         with suppress(OSError):
             write_atomic(self.path(k), [head, data])
 
     def get_file(self, k: str, out: Path) -> bool:
         """Writes the stored content to `out`; False if there is none."""
-        data = self.get(k)
-        if data is not None:
-            write_atomic(out, [data])
-        return data is not None
+        with ExitStack() as stack:
+            try:
+                f = stack.enter_context(open(self.path(k), "rb"))
+                head = f.read(_HEADER)
+                good = head[: len(_MAGIC)] == _MAGIC and _digest(head) == _sum(k, _pieces(f))
+            except OSError:
+                return False
+            if not good:
+                self._drop(k)
+                return False
+            f.seek(_HEADER)
+            write_atomic(out, _pieces(f))
+        with suppress(OSError):
+            os.utime(self.path(k))  # marks it as recently used
+        return True
 
     def put_file(self, k: str, path: Path) -> None:
-        self.put(k, path.read_bytes())
+        """Stores a file's content, as `put`; never in memory as a whole."""
+        with open(path, "rb") as f:
+            digest = _sum(k, _pieces(f))
+            f.seek(0)
+            with suppress(OSError):
+                write_atomic(self.path(k), chain([_MAGIC + digest.encode() + b"\n"], _pieces(f)))
 
     def _drop(self, k: str) -> None:
         with suppress(OSError):
@@ -132,10 +151,16 @@ class Cache:
         shutil.rmtree(self.root / "entries", ignore_errors=True)
 
 
-def _sum(k: str, body: bytes | memoryview) -> str:
+def _pieces(f: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file"""
+    return iter(partial(f.read, _PIECE), b"")
+
+
+def _sum(k: str, body: Iterable[bytes | memoryview]) -> str:
     """Of the key too: an entry that lies under another's name is as wrong as a damaged one."""
     made = hashlib.sha256(k.encode())
-    made.update(body)
+    for piece in body:
+        made.update(piece)
     return made.hexdigest()
 
 
@@ -143,14 +168,14 @@ def _digest(entry: bytes) -> str:
     return entry[len(_MAGIC) : len(_MAGIC) + 64].decode("latin-1")
 
 
-def write_atomic(path: Path, chunks: list[Any], mode: int = 0o666) -> None:
-    """Writes buffers to a file that appears whole or not at all."""
+def write_atomic(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
+    """Writes buffers to a file that appears whole or not at all; what can be called gives its buffer when it is due."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
         with open(fd, "wb") as f:
             for chunk in chunks:
-                f.write(chunk)
+                f.write(chunk() if callable(chunk) else chunk)
         os.chmod(temporary, mode & ~_umask())
         os.replace(temporary, path)
     except BaseException as e:

@@ -5,13 +5,12 @@ What a model may name: a regular file in its own folder or below. Links are foll
 target is judged, so no `..`, absolute path or link leaves the folder; hard links are refused,
 since they name foreign files without showing it. One layout of links is known and allowed: that
 of the Hugging Face cache, where `snapshots/<revision>/x` points to `blobs/<hash>` of the same
-repository. Offsets and lengths are checked against the file before anything is allocated; files
-are mapped when data are asked for.
+repository. Offsets and lengths are checked against the file before anything is allocated; data are
+read, not mapped, when somebody asks for them.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 import onnx
 
 from monobloc.errors import ModelError
+from monobloc.frontend.pieces import State, read_at, state
 
 KEYS = frozenset({"location", "offset", "length", "checksum"})
 
@@ -29,54 +29,49 @@ class Span:
     """Bytes of a file"""
 
     path: Path
+    seen: State
     offset: int
     length: int
 
 
 @dataclass
 class ExternalFiles:
-    """The files of one model; each is opened at most once."""
+    """The files of one model; each is judged once."""
 
     folder: Path | None
-    _maps: dict[Path, memoryview] = field(default_factory=dict)
-    _sizes: dict[str, tuple[Path, int]] = field(default_factory=dict)
+    _files: dict[str, tuple[Path, State]] = field(default_factory=dict)
 
     def span(self, t: onnx.TensorProto, nbytes: int) -> Span:
         """Where the `nbytes` of a tensor lie; ModelError when that is nowhere allowed."""
         keys = _entries(t)
         if "location" not in keys:
             raise ModelError("external data without a location")
-        path, size = self._locate(keys["location"])
+        path, seen = self._locate(keys["location"])
         offset = _number(keys, "offset", 0)
         length = _number(keys, "length", nbytes)
         if length != nbytes:
             raise ModelError(f"external data of {length} bytes for a tensor of {nbytes} bytes")
-        if offset + length > size:
+        if offset + length > seen[0]:
             raise ModelError(
-                f"external data at {offset} of {length} bytes do not fit into {path.name}, which has {size} bytes"
+                f"external data at {offset} of {length} bytes do not fit into {path.name}, which has {seen[0]} bytes"
             )
-        return Span(path, offset, length)
+        return Span(path, seen, offset, length)
 
     def bytes(self, span: Span) -> memoryview:
         if not span.length:
             return memoryview(b"")
-        if span.path not in self._maps:
-            fd = _open(span.path)
-            try:
-                self._maps[span.path] = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-            finally:
-                os.close(fd)
-        data = self._maps[span.path][span.offset : span.offset + span.length]
-        if len(data) != span.length:
-            raise ModelError(f"external data file {span.path.name} changed while it was read")
-        return data
+        fd = _open(span.path)
+        try:
+            return memoryview(read_at(fd, span.offset, span.length, span.seen, f"external data file {span.path.name}"))
+        finally:
+            os.close(fd)
 
-    def _locate(self, location: str) -> tuple[Path, int]:
-        if location not in self._sizes:
-            self._sizes[location] = self._find(location)
-        return self._sizes[location]
+    def _locate(self, location: str) -> tuple[Path, State]:
+        if location not in self._files:
+            self._files[location] = self._find(location)
+        return self._files[location]
 
-    def _find(self, location: str) -> tuple[Path, int]:
+    def _find(self, location: str) -> tuple[Path, State]:
         if self.folder is None:
             raise ModelError(
                 f"external data in '{location}', but the model was given without its folder",
@@ -85,7 +80,7 @@ class ExternalFiles:
         path = allowed(self.folder, location)
         fd = _open(path, location)
         try:
-            return path, os.fstat(fd).st_size
+            return path, state(fd)
         finally:
             os.close(fd)
 

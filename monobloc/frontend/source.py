@@ -2,16 +2,16 @@
 it.
 
 A protobuf parser copies every weight. Only the framing has to be read to find them: fields of the
-model, of its graph and of its initializers. Large `raw_data` are cut out before parsing and kept
-as slices of the file, so a file of gigabytes opens at once, even beyond protobuf's 2 GB limit,
-and a truncated one is told apart from one that is no model at all.
+model, of its graph and of its initializers. Large `raw_data` are cut out before parsing and stay
+in the file until somebody asks, so a file of gigabytes opens at once, even beyond protobuf's 2 GB limit,
+and a truncated one is told apart from one that is no model at all. Files are read piece by piece and never
+mapped: whoever overwrites one that we map kills us.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,9 +19,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from monobloc.errors import Loc, ModelError
+from monobloc.frontend.pieces import read_at, state
 
 CUT_BYTES = 4096  # smaller tensors are left where they are
-MMAP_BYTES = 1 << 28  # larger files are mapped; others read, so that overwriting them cannot kill us
+WINDOW = 1 << 16  # bytes of a file read at a time while looking for fields
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in ModelProto, GraphProto, TensorProto
 _MODEL_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26})
@@ -37,13 +38,25 @@ _MAGIC = {  # what people pass by mistake: offset, bytes, name
 
 
 @dataclass(frozen=True)
+class Raw:
+    """The bytes of a tensor, read when they are asked for."""
+
+    size: int
+    read: Callable[[], memoryview]
+
+    @classmethod
+    def of(cls, data: bytes | memoryview) -> Raw:
+        return cls(len(data), lambda: memoryview(data))
+
+
+@dataclass(frozen=True)
 class Source:
     """A parsed model; `raws` are the bytes cut out of top-level initializers, by their position."""
 
     name: str  # for messages
     model: onnx.ModelProto
     path: Path | None = None
-    raws: dict[int, memoryview] = field(default_factory=dict)
+    raws: dict[int, Raw] = field(default_factory=dict)
 
     @property
     def loc(self) -> Loc:
@@ -55,7 +68,7 @@ def read_source(model: str | os.PathLike[str] | bytes | memoryview | onnx.ModelP
     if isinstance(model, onnx.ModelProto):
         return Source("model", model)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _parse(memoryview(model), "model", None)
+        return _parse(_Bytes(memoryview(model)), "model", None)
     path = Path(model)
     loc = Loc(path.name)
     try:
@@ -63,10 +76,10 @@ def read_source(model: str | os.PathLike[str] | bytes | memoryview | onnx.ModelP
             raise ModelError("is a folder, not a model", loc=loc, hints=_models_in(path))
         if not path.is_file():
             raise ModelError("no such file", loc=Loc(str(path)))
-        data = _contents(path)
+        with path.open("rb") as f:
+            return _parse(_File(path, f.fileno()), path.name, path)
     except OSError as e:
         raise ModelError(f"cannot be read: {e.strerror or e}", loc=loc) from None
-    return _parse(data, path.name, path)
 
 
 def _models_in(folder: Path) -> list[str]:
@@ -74,16 +87,9 @@ def _models_in(folder: Path) -> list[str]:
     return [f"it holds {', '.join(names)}"] if names else []
 
 
-def _contents(path: Path) -> memoryview:
-    with path.open("rb") as f:
-        if os.fstat(f.fileno()).st_size <= MMAP_BYTES:
-            return memoryview(f.read())
-        return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _parse(data: memoryview, name: str, path: Path | None) -> Source:
+def _parse(data: _Contents, name: str, path: Path | None) -> Source:
     loc = Loc(name)
-    if not len(data):
+    if not data.size:
         raise ModelError("the file is empty", loc=loc)
     _check_magic(data, loc)
     try:
@@ -97,7 +103,7 @@ def _parse(data: memoryview, name: str, path: Path | None) -> Source:
         raise ModelError(
             "is not an ONNX model: its protobuf does not parse",
             loc=loc,
-            notes=[f"read {len(data)} bytes"],
+            notes=[f"read {data.size} bytes"],
         ) from None
     if not model.HasField("graph"):
         raise ModelError("has no graph", loc=loc, notes=["it parses as protobuf, but is no ONNX model"])
@@ -105,8 +111,8 @@ def _parse(data: memoryview, name: str, path: Path | None) -> Source:
     return Source(name, model, path, raws)
 
 
-def _check_magic(data: memoryview, loc: Loc) -> None:
-    head = bytes(data[:200])
+def _check_magic(data: _Contents, loc: Loc) -> None:
+    head = data.part(0, min(200, data.size))
     if head.startswith(b"version https://git-lfs"):
         raise ModelError("is a Git LFS pointer, not the model", loc=loc, hints=["run `git lfs pull`"])
     for what, (at, magic) in _MAGIC.items():
@@ -135,10 +141,53 @@ def _check_text(model: onnx.ModelProto, loc: Loc) -> None:
             raise ModelError(f"has a name that is no UTF-8 text: {text!r}", loc=loc)
 
 
+# -- where the bytes are -----------------------------------------------------------------------------
+class _Bytes:
+    """A model in memory"""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.size = data.cast("B"), data.nbytes
+
+    def part(self, at: int, end: int) -> bytes:
+        return bytes(self.data[at:end])
+
+    def number(self, at: int) -> int:
+        """one byte"""
+        return self.data[at]
+
+    def raw(self, at: int, end: int) -> Raw:
+        return Raw.of(self.data[at:end])
+
+
+class _File:
+    """A file, open while it is parsed; weights open it again: a thousand models would need a thousand descriptors."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path, self.fd = path, fd
+        self.seen = state(fd)
+        self.size = self.seen[0]
+        self._window, self._at = b"", 0
+
+    def part(self, at: int, end: int) -> bytes:
+        return read_at(self.fd, at, end - at, self.seen, self.path.name)
+
+    def number(self, at: int) -> int:
+        if not self._at <= at < self._at + len(self._window):
+            self._at, self._window = at, self.part(at, min(at + WINDOW, self.size))
+        return self._window[at - self._at]
+
+    def raw(self, at: int, end: int) -> Raw:
+        def read() -> memoryview:
+            with self.path.open("rb") as f:
+                return memoryview(read_at(f.fileno(), at, end - at, self.seen, self.path.name))
+
+        return Raw(end - at, read)
+
+
+_Contents = _Bytes | _File
+
+
 # -- protobuf framing ------------------------------------------------------------------------------
-_Parts = list[bytes | memoryview]
-
-
 class _Truncated(Exception):
     """The framing does not hold; the text says where."""
 
@@ -152,10 +201,10 @@ class _Field:
     end: int
 
 
-def _varint(buf: memoryview, at: int, end: int) -> tuple[int, int]:
+def _varint(buf: _Contents, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while at < end and shift < 70:
-        byte = buf[at]
+        byte = buf.number(at)
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -164,7 +213,7 @@ def _varint(buf: memoryview, at: int, end: int) -> tuple[int, int]:
     raise _Truncated(f"ends inside a number at byte {at}" if at >= end else f"has a bad number at byte {at}")
 
 
-def _fields(buf: memoryview, at: int, end: int) -> Iterator[_Field]:
+def _fields(buf: _Contents, at: int, end: int) -> Iterator[_Field]:
     """The fields of one message, bodies unread."""
     while at < end:
         start = at
@@ -187,38 +236,39 @@ def _fields(buf: memoryview, at: int, end: int) -> Iterator[_Field]:
         yield _Field(number, wire, start, body, at)
 
 
-def _cut_weights(buf: memoryview) -> tuple[bytes, dict[int, memoryview]]:
+def _cut_weights(buf: _Contents) -> tuple[bytes, dict[int, Raw]]:
     """The model's bytes without large raw_data of initializers, and those by position."""
-    top = list(_fields(buf, 0, len(buf)))
+    top = list(_fields(buf, 0, buf.size))
     graphs = [f for f in top if f.number == _GRAPH and f.wire == 2]
     if not graphs and top and not any(f.number in _MODEL_FIELDS for f in top):
         raise _Truncated("none of its fields is a model's")
     if len(graphs) != 1:  # protobuf would merge several: leave that to it
-        return bytes(buf), {}
+        return buf.part(0, buf.size), {}
     graph, raws = graphs[0], {}
-    parts: _Parts = []
+    parts: list[bytes] = []
     index, kept = 0, graph.body
     for f in _fields(buf, graph.body, graph.end):
         if f.number != _INITIALIZER or f.wire != 2:
             continue
         cut = _raw_data(buf, f) if f.end - f.body > CUT_BYTES else None
         if cut is not None:
-            raws[index] = buf[cut.body : cut.end]
-            rest: _Parts = [buf[f.body : cut.start], buf[cut.end : f.end]]
-            parts += [buf[kept : f.start], _framed(_INITIALIZER, rest)]
+            raws[index] = buf.raw(cut.body, cut.end)
+            rest = [buf.part(f.body, cut.start), buf.part(cut.end, f.end)]
+            parts += [buf.part(kept, f.start), _framed(_INITIALIZER, rest)]
             kept = f.end
         index += 1
-    parts.append(buf[kept : graph.end])
-    whole: _Parts = [buf[: graph.start], _framed(_GRAPH, parts), buf[graph.end :]]
-    return (b"".join(whole) if raws else bytes(buf)), raws
+    if not raws:
+        return buf.part(0, buf.size), {}
+    parts.append(buf.part(kept, graph.end))
+    return b"".join([buf.part(0, graph.start), _framed(_GRAPH, parts), buf.part(graph.end, buf.size)]), raws
 
 
-def _raw_data(buf: memoryview, tensor: _Field) -> _Field | None:
+def _raw_data(buf: _Contents, tensor: _Field) -> _Field | None:
     found = [f for f in _fields(buf, tensor.body, tensor.end) if f.number == _RAW_DATA and f.wire == 2]
     return found[0] if len(found) == 1 and found[0].end - found[0].body > CUT_BYTES else None
 
 
-def _framed(number: int, parts: _Parts) -> bytes:
+def _framed(number: int, parts: list[bytes]) -> bytes:
     body = b"".join(parts)
     key, size = number << 3 | 2, len(body)
     out = bytearray([key])

@@ -8,13 +8,13 @@ shape and length are checked at once, the elements are made when somebody asks f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import onnx
 
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.external import ExternalFiles, Span
+from monobloc.frontend.source import Raw
 from monobloc.ir.codes import unpack
 from monobloc.ir.graph import Const
 from monobloc.ir.types import DType, TensorType
@@ -81,16 +81,8 @@ def stored_bytes(type: TensorType) -> int:
     return (type.size * type.dtype.bits + 7) // 8
 
 
-class LazyConst(Const):
-    """A constant whose bytes, and so its key, are read when they are needed."""
-
-    def __init__(self, load: Callable[[], np.ndarray]) -> None:
-        super().__init__(key="", load=load)
-        self._key = None
-
-
 def tensor(
-    t: onnx.TensorProto, what: str, files: ExternalFiles, raw: memoryview | None = None
+    t: onnx.TensorProto, what: str, files: ExternalFiles, raw: Raw | None = None
 ) -> tuple[TensorType, Const]:
     """Type and data of a tensor; `raw` is its raw_data when that was cut out while reading."""
     dtype = dtype_of(t.data_type, what)
@@ -100,17 +92,17 @@ def tensor(
         raise UnsupportedError(f"{what} is stored in segments, which is not supported")
     if t.data_location == T.EXTERNAL:
         span = _located(t, what, files, stored_bytes(type))
-        return type, LazyConst(lambda: _from_bytes(files.bytes(span), type))
+        return type, Const(load=lambda: _from_bytes(files.bytes(span), type))
     stored = [f for f in _FIELDS if len(getattr(t, f))]
     if raw is None and t.HasField("raw_data"):
-        raw = memoryview(t.raw_data)
+        raw = Raw.of(t.raw_data)
     if raw is not None:
         if stored:
             raise ModelError(f"{what} is stored twice, in raw_data and {stored[0]}")
-        if len(raw) != stored_bytes(type):
-            raise ModelError(f"{what} has {len(raw)} bytes of data for {type}, which needs {stored_bytes(type)}")
-        data = raw
-        return type, LazyConst(lambda: _from_bytes(data, type))
+        if raw.size != stored_bytes(type):
+            raise ModelError(f"{what} has {raw.size} bytes of data for {type}, which needs {stored_bytes(type)}")
+        read = raw.read
+        return type, Const(load=lambda: _from_bytes(read(), type))
     return type, _from_field(t, what, type, stored)
 
 
@@ -140,7 +132,7 @@ def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[s
     if len(values) != count:
         raise ModelError(f"{what} has {len(values)} elements of data for {type}, which needs {count}")
     if type.dtype in (DType.F32, DType.F64, DType.I64):  # any value fits, so it can wait
-        return LazyConst(lambda: np.array(values, type.dtype.numpy).reshape(type.shape))
+        return Const(load=lambda: np.array(values, type.dtype.numpy).reshape(type.shape), once=True)
     return Const(_from_ints(values, what, type).reshape(type.shape))
 
 

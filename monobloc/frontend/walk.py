@@ -23,6 +23,7 @@ from monobloc.frontend.importing import told
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
+from monobloc.frontend.source import Raw
 from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
 from monobloc.ops import OpDef, onnx_names
@@ -94,7 +95,7 @@ class Walker:
         self.skipped = 0
 
     # -- bodies ------------------------------------------------------------------------------------
-    def constants(self, g: onnx.GraphProto, frame: Frame, raws: dict[int, memoryview]) -> None:
+    def constants(self, g: onnx.GraphProto, frame: Frame, raws: dict[int, Raw]) -> None:
         """The initializers of a graph become constants of its frame."""
         for i, t in enumerate(g.initializer):
             what = f"initializer '{t.name}'"

@@ -8,6 +8,7 @@ Constants hold their array, or know how to get it: a link reads graphs, not weig
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,14 @@ import numpy as np
 from monobloc.ir.dims import Dim
 from monobloc.ir.types import DType, TensorType
 
+KEPT = 1 << 16  # bytes of a constant that stays in memory once it was read
+
 
 class Const:
     """A constant's data, by content: its hash is its name everywhere (object, symbol, cache).
+
+    Large data that can be read again are only lent: they go when nobody uses them any more, so that memory holds
+    a few of a model's weights at a time. `once`: `load` is slow, what it gives is kept (or spooled, see `spool.py`).
 
     `source` remembers that these data are a permutation of another constant's axes, so that an object
     can store one of the two and name the other. `panels` remembers that they are a matrix [k, n] packed for
@@ -32,18 +38,32 @@ class Const:
         *,
         key: str | None = None,
         load: Callable[[], np.ndarray] | None = None,
+        once: bool = False,
         source: tuple[Const, tuple[int, ...]] | None = None,
         panels: tuple[Const, tuple[int, int, int, int]] | None = None,  # the matrix; k, n, nv, vl
     ) -> None:
-        assert array is not None or (key is not None and load is not None)
-        self._array, self._key, self._load, self.source, self.panels = array, key, load, source, panels
+        assert array is not None or load is not None
+        self._array, self._key, self._load, self._once = array, key, load, once
+        self._lent: Callable[[], np.ndarray | None] = lambda: None
+        self.source, self.panels = source, panels
 
     @property
     def array(self) -> np.ndarray:
-        if self._array is None:
+        found = self._array if self._array is not None else self._lent()
+        if found is None:
             assert self._load is not None
-            self._array = self._load()
-        return self._array
+            found = self._load()
+            if found.nbytes <= KEPT or self._once:
+                self._array, self._load = found, None
+            else:
+                self._lent = weakref.ref(found)
+        return found
+
+    def spool(self, keep: Callable[[np.ndarray], Callable[[], np.ndarray] | None]) -> None:
+        """Large data that are only here go to where `keep` puts them, which tells how to read them again."""
+        array = self._array
+        if array is not None and array.nbytes > KEPT and (load := keep(array)) is not None:
+            self._array, self._load, self._once, self._lent = None, load, False, weakref.ref(array)
 
     @property
     def key(self) -> str:

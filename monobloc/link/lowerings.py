@@ -6,10 +6,11 @@ reads all of them, the link wants the very same program again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.versions import lower_all
+from monobloc.ir.spool import Spool
 from monobloc.link.objects import Module, context, copy_graph, module_key
 from monobloc.options import Options
 from monobloc.passes import Dump
@@ -20,10 +21,11 @@ class Lowerings:
     """What was lowered so far in this build."""
 
     made: dict[str, Lowered] = field(default_factory=dict)
+    spool: Spool = field(default_factory=Spool)  # one file for the weights of all
 
     def of(self, m: Module, o: Options, dump: Dump | None = None) -> Lowered:
         """A module's program; with `dump`, made anew and every step written."""
-        ctx = context(o, "image")
+        ctx = replace(context(o, "image"), spool=self.spool)
         known = f"{module_key(m)} {ctx} {o.profile}"
         if dump is not None or known not in self.made:
             self.made[known] = lower_all(map(copy_graph, m.graphs), ctx, m.prefix, m.title, dump, o.profile)

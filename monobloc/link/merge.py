@@ -34,25 +34,45 @@ def share_weights(programs: Sequence[Lowered], profile: bool = False) -> list[Lo
 
 
 def inside(weights: Mapping[str, Weight]) -> dict[str, tuple[str, int]]:
-    """Weights that lie within another: which one, and at which byte."""
-    rows = {k: np.frombuffer(w.data, np.uint8) for k, w in weights.items() if memoryview(w.data).nbytes >= MIN_BYTES}
-    order = sorted(rows, key=lambda k: (-rows[k].size, k))
+    """Weights that lie within another: which one, and at which byte.
+
+    Each is read once, and again where two may match.
+    """
+    order = sorted((k for k, w in weights.items() if w.size >= MIN_BYTES), key=lambda k: (-weights[k].size, k))
+    heads: dict[str, np.uint64] = {}
+    places: dict[str, dict[str, list[int]]] = {}  # of what begins alike, by the larger one
+    for host in reversed(order):
+        row = _row(weights[host])
+        places[host] = _alike(row, {k: h for k, h in heads.items() if weights[k].size < row.size
+                                    and weights[k].section == weights[host].section})
+        heads[host] = _heads(row)[0]
     found: dict[str, tuple[str, int]] = {}
-    for at, host in enumerate(order):
-        smaller = [k for k in order[at + 1 :] if k not in found and rows[k].size < rows[host].size
-                   and weights[k].section == weights[host].section]
-        if host in found or not smaller:
+    for host in order:
+        open_places = {k: at for k, at in places[host].items() if k not in found}
+        if host in found or not open_places:
             continue
-        places = _heads(rows[host])
-        first = np.array([_heads(rows[k])[0] for k in smaller])
-        hits = np.flatnonzero(np.isin(places, first))
-        for k, head in zip(smaller, first, strict=True):
-            for hit in hits[places[hits] == head][:MAX_TRIES]:
-                start = int(hit) * ALIGN
-                if np.array_equal(rows[host][start : start + rows[k].size], rows[k]):
-                    found[k] = (host, start)
-                    break
+        row = _row(weights[host])
+        for k, starts in open_places.items():
+            part = _row(weights[k])
+            at = next((s for s in starts if np.array_equal(row[s : s + part.size], part)), None)
+            if at is not None:
+                found[k] = (host, at)
     return found
+
+
+def _alike(row: np.ndarray, heads: Mapping[str, np.uint64]) -> dict[str, list[int]]:
+    """Where in a row a weight may begin, for those whose first bytes stand there."""
+    if not heads:
+        return {}
+    known = np.sort(np.fromiter(heads.values(), np.uint64, len(heads)))
+    there = _heads(row)
+    hits = np.flatnonzero(known[np.minimum(np.searchsorted(known, there), known.size - 1)] == there)
+    found = {k: hits[there[hits] == head][:MAX_TRIES] * ALIGN for k, head in heads.items()} if hits.size else {}
+    return {k: at.tolist() for k, at in found.items() if at.size}
+
+
+def _row(w: Weight) -> np.ndarray:
+    return np.frombuffer(w.read(), np.uint8)
 
 
 def _heads(row: np.ndarray) -> np.ndarray:

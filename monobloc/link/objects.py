@@ -22,12 +22,13 @@ from monobloc.cache import Cache
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.versions import lower_all
 from monobloc.errors import LinkError, ModelError
-from monobloc.ir.graph import Const, Graph, content_key
+from monobloc.ir.graph import Const, Graph, Value, content_key
 from monobloc.ir.text import INLINE, parse_graph, parse_graphs, print_graph
 from monobloc.ir.types import TensorType
 from monobloc.kernels.foreign import header_folders
 from monobloc.link import stack
-from monobloc.object import toolchain
+from monobloc.object import ar, toolchain
+from monobloc.object.elf import Later
 from monobloc.object.fat import Object, Weight, weight_hash
 from monobloc.object.toolchain import CompileJob, LinkJob
 from monobloc.options import Options
@@ -93,8 +94,8 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
     native = lower_all(map(copy_graph, m.graphs), context(o, "object"), m.own_prefix, m.title,
                    dump_to(o.dump / "object") if o.dump else None)
     stored, ir = _store_weights(m.graphs, native)
-    weights = {key: Weight(_bytes(c)) for key, c in stored.items()}
-    large = sum(memoryview(w.data).nbytes for w in weights.values()) > o.large_over
+    weights = {key: stored_weight(v) for key, v in stored.items()}
+    large = sum(w.size for w in weights.values()) > o.large_over
     code, bitcode, native = _compile(native, o, cache, large)
     summary: dict[str, Any] = {
         "prefix": m.prefix,
@@ -113,26 +114,33 @@ def compile_module(m: Module, o: Options, cache: Cache | None = None) -> tuple[O
     return Object(code, ir, bitcode, summary, weights, m.prefix, o.large_over), native
 
 
-def _bytes(c: Const) -> memoryview:
-    a = np.ascontiguousarray(c.array).reshape(-1)
-    return a.view(np.uint8).data.cast("B")
+def stored_weight(v: Value, section: str = "") -> Weight:
+    """A constant as it is written; a tensor of no elements has a place all the same."""
+    assert v.const is not None
+    c, size = v.const, v.type.bytes or v.dtype.size
+
+    def data() -> memoryview:
+        a = np.ascontiguousarray(c.array).reshape(-1)
+        return (a if a.size else np.zeros(1, a.dtype)).view(np.uint8).data.cast("B")
+
+    return Weight(Later(size, data), section=section)
 
 
-def _store_weights(graphs: Sequence[Graph], native: Lowered) -> tuple[dict[str, Const], str]:
+def _store_weights(graphs: Sequence[Graph], native: Lowered) -> tuple[dict[str, Value], str]:
     """What is stored, by content, and the text of the graphs that read it."""
-    stored: dict[str, Const] = {}
+    stored: dict[str, Value] = {}
     permuted: dict[str, tuple[Const, tuple[int, ...]]] = {}
     logical = {v.const.key for g in graphs for part in g.tree() for v in part.constants() if v.const is not None}
     for v in native.weights.values():
         assert v.const is not None
-        stored[v.const.key] = v.const
+        stored[v.const.key] = v
         if v.const.source is not None and v.const.source[0].key in logical:
             permuted[v.const.source[0].key] = (v.const, v.const.source[1])
     return stored, "\n".join(_stored_text(g, stored, permuted) for g in graphs)
 
 
 def _stored_text(
-    g: Graph, stored: dict[str, Const], permuted: dict[str, tuple[Const, tuple[int, ...]]]
+    g: Graph, stored: dict[str, Value], permuted: dict[str, tuple[Const, tuple[int, ...]]]
 ) -> str:
     """A graph that reads stored weights; what is not among them joins them."""
     out = copy_graph(g)
@@ -150,7 +158,7 @@ def _stored_text(
             node = part.make("Transpose", [base], [v.type], attrs, name=f"{v.name}{LOGICAL}", before=first)
             part.replace(v, node.outputs[0])
         else:
-            stored[v.const.key] = v.const
+            stored[v.const.key] = v
     return print_graph(out)
 
 
@@ -257,13 +265,16 @@ def read_module(obj: Object) -> Module:
     def weight(key: str, t: TensorType) -> Const:
         if key not in obj.weights:
             raise LinkError(f"{obj.name}: the graph names weight `{key}`, which is not in the file")
-        data = obj.weights[key].data
-        if memoryview(data).nbytes != t.bytes:
-            raise LinkError(f"{obj.name}: weight `{key}` has {memoryview(data).nbytes} bytes, {t} needs {t.bytes}")
+        w = obj.weights[key]
+        if w.size != t.bytes:
+            raise LinkError(f"{obj.name}: weight `{key}` has {w.size} bytes, {t} needs {t.bytes}")
+        known: set[str] = set()
 
         def load() -> np.ndarray:
-            if weight_hash(data) != key:  # its name decides what is cached, so it must tell the truth
+            data = ar.taken(w.read())
+            if not known and weight_hash(data) != key:  # its name decides what is cached, so it must tell the truth
                 raise LinkError(f"{obj.name}: weight `{key}` is damaged", hints=["compile the model again"])
+            known.add(key)
             return np.frombuffer(data, t.dtype.numpy).reshape(t.shape)
 
         return Const(key=key, load=load)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from monobloc.cache import write_atomic
 from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered
-from monobloc.ir.graph import Value
 from monobloc.link import merge
-from monobloc.link.objects import INCLUDE, compile_runtime
+from monobloc.link.objects import INCLUDE, compile_runtime, stored_weight
 from monobloc.link.request import Request
 from monobloc.object import fat, toolchain
 from monobloc.object.fat import Weight
@@ -31,12 +28,12 @@ def weights_file(programs: Sequence[Lowered], sections: Mapping[str, str], folde
 
 def are_large(programs: Sequence[Lowered], r: Request) -> bool:
     """Whether weights may lie further away than 32-bit distances reach."""
-    return sum(memoryview(w.data).nbytes for w in weights_of(programs, {}).values()) > r.o.large_over
+    return sum(w.size for w in weights_of(programs, {}).values()) > r.o.large_over
 
 
 def weights_of(programs: Sequence[Lowered], sections: Mapping[str, str]) -> dict[str, Weight]:
     """All constants of all programs, equal ones once, in the sections of their memory regions."""
-    return {v.const.key: Weight(_data(v), section=sections.get(v.const.key, ""))
+    return {v.const.key: stored_weight(v, sections.get(v.const.key, ""))
             for p in programs for v in p.weights.values() if v.const is not None}
 
 
@@ -48,14 +45,6 @@ def weight_names(programs: Sequence[Lowered]) -> dict[str, list[str]]:
             assert v.const is not None
             out.setdefault(v.const.key, []).append(symbol)
     return out
-
-
-def _data(v: Value) -> memoryview:
-    assert v.const is not None
-    a = np.ascontiguousarray(v.const.array).reshape(-1)
-    if a.size == 0:
-        a = np.zeros(1, a.dtype)
-    return a.view(np.uint8).data.cast("B")
 
 
 # -- runtime ------------------------------------------------------------------------------------------

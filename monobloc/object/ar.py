@@ -41,6 +41,26 @@ def map_file(path: Path) -> memoryview:
         raise LinkError(f"cannot read `{path}`: {(e.strerror or str(e)).lower()}") from None
 
 
+def taken(part: memoryview) -> memoryview:
+    """A copy of a part; where that is of a mapped file, its pages are given back."""
+    copy, owner = memoryview(bytes(part)), part.obj
+    if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):
+        # rounded inwards: neighbours are somebody else's
+        start = -(-_distance(part, owner) // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (_distance(part, owner) + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > start:
+            owner.madvise(mmap.MADV_DONTNEED, start, end - start)
+    return copy
+
+
+def _distance(part: memoryview, owner: mmap.mmap) -> int:
+    """How far into a mapping a part of it lies."""
+    import numpy as np  # whoever takes weights has it; drivers that read archives start without
+
+    first, whole = (np.frombuffer(x, np.uint8).ctypes.data for x in (part, owner))
+    return int(first - whole)
+
+
 def contents(path: Path, called: str = "") -> Iterator[tuple[str, memoryview]]:
     """A file, or its members if it is an archive, each with its name in messages: `called` in place of the path."""
     data, name = map_file(path), called or str(path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -293,24 +293,43 @@ def program_headers(data: Buffer) -> list[Segment]:
 
 
 @dataclass(frozen=True)
+class Later:
+    """Bytes that are read when they are written, and need no memory before or after."""
+
+    size: int
+    read: Callable[[], Buffer]
+
+    def __call__(self) -> Buffer:
+        return self.read()
+
+    def __len__(self) -> int:
+        return self.size
+
+
+Chunk = Buffer | Later  # of a file to be written
+
+
+@dataclass(frozen=True)
 class NewSection:
     """A section to append. `comdat` names the symbol of its group: linkers keep one of each."""
 
     name: str
-    data: Buffer | Sequence[Buffer]
+    data: Chunk | Sequence[Buffer]
     flags: int = SHF_EXCLUDE
     align: int = 1
     type: int = SHT_PROGBITS
     comdat: str = ""
 
     @property
-    def buffers(self) -> list[memoryview]:
+    def buffers(self) -> list[memoryview] | list[Later]:
+        if isinstance(self.data, Later):
+            return [self.data]
         parts = [self.data] if isinstance(self.data, bytes | bytearray | memoryview) else self.data
         return [memoryview(p).cast("B") for p in parts]
 
     @property
     def size(self) -> int:
-        return sum(b.nbytes for b in self.buffers)
+        return sum(map(len, self.buffers))
 
 
 @dataclass(frozen=True)
@@ -331,7 +350,7 @@ class _Writer:
     """Appends to the bytes of `elf`; `chunks` joined are the new file."""
 
     elf: Elf
-    chunks: list[Buffer] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
     size: int = 0
 
     def __post_init__(self) -> None:
@@ -352,7 +371,7 @@ class _Writer:
         self.by_name = {s.name: i for i, s in enumerate(e.symbols) if s.bind != STB_LOCAL}
         self.put([e.data[e.cls.header.size :]], 1, start=e.cls.header.size)
 
-    def put(self, data: Iterable[Buffer], align: int, start: int = 0) -> int:
+    def put(self, data: Iterable[Chunk], align: int, start: int = 0) -> int:
         self.size += start
         gap = -self.size % max(align, 1)
         if gap:
@@ -414,7 +433,7 @@ class _Writer:
         table = self.elf.symtab.index
         self.header(".group", SHT_GROUP, 0, 0, offset, 8, table, signature, 4, 4)
 
-    def finish(self) -> list[Buffer]:
+    def finish(self) -> list[Chunk]:
         e, cls = self.elf, self.elf.cls
         assert e.symtab is not None
         inverse = sorted(range(6), key=cls.symbol_order.__getitem__)
@@ -440,16 +459,21 @@ class _Writer:
         self.headers[index][5] = len(data)
 
 
-def extend(data: Buffer, new: Sequence[NewSection], syms: Sequence[NewSymbol] = ()) -> list[Buffer]:
+def extend(data: Buffer, new: Sequence[NewSection], syms: Sequence[NewSymbol] = ()) -> list[Chunk]:
     """The relocatable `data` with more sections and symbols, as buffers to write in order."""
     writer = _Writer(Elf(data))
     writer.add(new, syms)
     return writer.finish()
 
 
+def joined(chunks: Iterable[Chunk]) -> bytes:
+    """A file in memory"""
+    return b"".join(c.read() if isinstance(c, Later) else c for c in chunks)
+
+
 def add_sections(data: Buffer, new: Sequence[tuple[str, Buffer, int, int]]) -> bytes:
     """`extend` for the simple case: (name, content, flags, alignment) each."""
-    return b"".join(extend(data, [NewSection(n, d, flags, align) for n, d, flags, align in new]))
+    return joined(extend(data, [NewSection(n, d, flags, align) for n, d, flags, align in new]))
 
 
 def empty(machine: int, bits: int = 64, flags: int = 0) -> bytes:
@@ -480,7 +504,7 @@ def write_object(
     *,
     bits: int = 64,
     flags: int = 0,
-) -> list[Buffer]:
+) -> list[Chunk]:
     """A relocatable file made of these sections and symbols alone."""
     return extend(empty(machine, bits, flags), new, syms)
 

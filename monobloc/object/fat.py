@@ -26,7 +26,7 @@ from typing import Any
 from monobloc.cache import write_atomic
 from monobloc.errors import LinkError
 from monobloc.object import ar, elf
-from monobloc.object.elf import Buffer
+from monobloc.object.elf import Buffer, Chunk, Later
 
 FORMAT = 1
 IR, BITCODE, SUMMARY = ".monobloc.ir", ".monobloc.bc", ".monobloc.summary"
@@ -37,9 +37,16 @@ _WEIGHT_SECTION = re.compile(r"\.l?rodata\.mb\.([0-9A-Za-z_]+)")
 
 @dataclass(frozen=True)
 class Weight:
-    data: Buffer
+    data: Chunk
     align: int = 64
     section: str = ""  # prefix of its section's name, where a memory region of the target holds it
+
+    @property
+    def size(self) -> int:
+        return self.data.size if isinstance(self.data, Later) else memoryview(self.data).nbytes
+
+    def read(self) -> memoryview:
+        return memoryview(self.data.read() if isinstance(self.data, Later) else self.data).cast("B")
 
 
 @dataclass(frozen=True)
@@ -55,13 +62,13 @@ class Object:
     def write(self, path: Path, *, llvm: str, large_over: int | None = None) -> None:
         write_atomic(path, self.chunks(llvm=llvm, large_over=large_over))
 
-    def chunks(self, *, llvm: str, large_over: int | None = None) -> list[Buffer]:
-        """The file as buffers to write one after another; weights are not copied."""
+    def chunks(self, *, llvm: str, large_over: int | None = None) -> list[Chunk]:
+        """The file as chunks to write one after another; weights are read one by one."""
         machine = elf.Elf(self.code).machine
         sections, symbols = weight_sections(
             self.weights, machine, self.large_over if large_over is None else large_over
         )
-        sizes = {h: _size(w) for h, w in sorted(self.weights.items())}
+        sizes = {h: w.size for h, w in sorted(self.weights.items())}
         summary = {**self.summary, "format": FORMAT, "llvm": llvm, "weights": sizes}
         text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
         records = [(IR, _pack_text(self.ir)), (BITCODE, self.bitcode), (SUMMARY, text.encode())]
@@ -88,7 +95,7 @@ def weight_sections(
     only, so there is nothing to merge. The first of them has the weight's size, the others have none.
     `inside` are weights that are names for a place in another one.
     """
-    large = machine == elf.EM_X86_64 and sum(map(_size, weights.values())) > large_over
+    large = machine == elf.EM_X86_64 and sum(w.size for w in weights.values()) > large_over
     prefix, flags = (".lrodata", elf.SHF_X86_64_LARGE) if large else (".rodata", 0)
     sections, symbols = [], []
     section: dict[str, str] = {}
@@ -101,7 +108,7 @@ def weight_sections(
         name = f"{w.section}.{h}" if w.section else name
         sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, comdat=symbol))
         own = [symbol] if names is None else names[h]
-        symbols += [elf.NewSymbol(s, name, size=_size(w) if k == 0 else 0) for k, s in enumerate(own)]
+        symbols += [elf.NewSymbol(s, name, size=w.size if k == 0 else 0) for k, s in enumerate(own)]
         section[h] = name
     for h, (host, at) in sorted((inside or {}).items()):
         symbols += [elf.NewSymbol(s, section[host], value=at) for s in (names or {}).get(h, [])]
@@ -111,13 +118,9 @@ def weight_sections(
 def weights_object(
     weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
     names: Mapping[str, Sequence[str]] | None = None, inside: Mapping[str, tuple[str, int]] | None = None,
-) -> list[Buffer]:
-    """A relocatable of weights alone, as buffers to write."""
+) -> list[Chunk]:
+    """A relocatable of weights alone, as chunks to write."""
     return elf.write_object(machine, *weight_sections(weights, machine, large_over, names, inside))
-
-
-def _size(w: Weight) -> int:
-    return memoryview(w.data).nbytes
 
 
 def other_symbols(objects: Sequence[Object]) -> list[str]:
@@ -191,8 +194,8 @@ def _object(
     if not isinstance(wanted, dict):
         raise LinkError("damaged summary: `weights` is no table")
     for h, size in wanted.items():
-        if h not in weights or _size(weights[h]) != size:
-            met = f"{_size(weights[h])} bytes" if h in weights else "nothing"
+        if h not in weights or weights[h].size != size:
+            met = f"{weights[h].size} bytes" if h in weights else "nothing"
             raise LinkError(f"weight `{h}` should have {size} bytes, found {met}")
     own = {h: weights[h] for h in wanted}
     return Object(data, _unpack_text(ir), bitcode, summary, own, name)

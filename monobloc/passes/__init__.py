@@ -14,6 +14,7 @@ from typing import Protocol
 
 from monobloc.errors import InternalError, MonoblocError
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.spool import Spool
 from monobloc.ir.text import is_inline, print_graph
 from monobloc.ir.verify import verify
 from monobloc.kernels.foreign import Row
@@ -36,6 +37,7 @@ class PassContext:
     agreed: dict[tuple[str, ...], int] = field(default_factory=dict)  # what versions of one program choose alike
     why: list[tuple[str, str, str]] = field(default_factory=list)  # (node name, pass, reason)
     times: list[tuple[str, float, bool]] = field(default_factory=list)  # (pass, seconds, changed)
+    spool: Spool = field(default_factory=Spool, repr=False, compare=False)  # where large constants wait
 
     def reason(self, node: Node | str, by: str, text: str) -> None:
         self.why.append((node if isinstance(node, str) else node.name, by, text))
@@ -106,6 +108,7 @@ def run_passes(
     check: bool = True,
 ) -> None:
     """Run passes in order; after each one that changed something verify and dump. All are timed."""
+    ctx.spool.settle(_all_constants(g))
     if check:
         verify(g)  # what comes from front ends and other passes
     if dump:
@@ -116,6 +119,8 @@ def run_passes(
             changed = False
             for part in g.tree():
                 changed |= p.run(part, ctx)
+            if changed:
+                ctx.spool.settle(_all_constants(g))
             if check and changed:
                 verify(g)
         except MonoblocError:

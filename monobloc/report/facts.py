@@ -3,13 +3,13 @@ that the same build gives the same report."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monobloc import __version__
+from monobloc.cache import file_digest
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.place import place
 from monobloc.codegen.unit import scratch_bytes
@@ -40,7 +40,7 @@ def of_image(image: Image, emit: str, o: Options, tool: str, notes: Mapping[str,
         "toolchain": tool,
         "image": image.path.name,
         "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": file_digest(image.path),
         "emit": emit,
         "target": o.target.name,
         "cpu": o.target.cpu,

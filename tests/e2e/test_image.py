@@ -41,7 +41,7 @@ def test_layers_are_divided_among_threads(bench: Bench) -> None:
 def without_code(path: Path, out: Path) -> Path:
     """The object with an empty file's code, and no bitcode."""
     (obj,) = fat.read(path)
-    weights = {k: fat.Weight(bytes(w.data), w.align) for k, w in obj.weights.items()}
+    weights = {k: fat.Weight(bytes(w.read()), w.align) for k, w in obj.weights.items()}
     empty = b"".join(bytes(c) for c in elf.write_object(elf.Elf(obj.code).machine, [], []))
     replace(obj, code=empty, bitcode=b"", weights=weights).write(out, llvm=toolchain.find_tools().llvm)
     return out

@@ -36,9 +36,20 @@ def test_a_damaged_entry_is_a_miss_and_goes(tmp_path: Path, damage: str) -> None
     data[-1] ^= 1
     new = {"flip": data, "cut": data[:-9], "empty": b"", "other": b"\xff" * 700}[damage]
     path.write_bytes(new)
+    assert not c.get_file(k, tmp_path / "out") and not (tmp_path / "out").exists() and not path.exists()
+    path.write_bytes(new)
     assert c.get(k) is None and not path.exists()
     c.put(k, b"new")
     assert c.get(k) == b"new"
+
+
+def test_files_go_in_and_out_as_they_are(tmp_path: Path) -> None:
+    c, data = Cache(tmp_path / "cache"), bytes(range(256)) * 10_000  # several pieces
+    (tmp_path / "in").write_bytes(data)
+    c.put_file(key(a=1), tmp_path / "in")
+    assert c.get(key(a=1)) == data
+    assert c.get_file(key(a=1), tmp_path / "out") and (tmp_path / "out").read_bytes() == data
+    assert not c.get_file(key(a=2), tmp_path / "out2")
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:

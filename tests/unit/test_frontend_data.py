@@ -107,7 +107,7 @@ def test_large_weights_are_cut_out_and_come_back() -> None:
     whole.CopyFrom(source.model)
     for i, raw in source.raws.items():
         assert not source.model.graph.initializer[i].HasField("raw_data")
-        whole.graph.initializer[i].raw_data = bytes(raw)
+        whole.graph.initializer[i].raw_data = bytes(raw.read())
     assert whole == m
     graph = load_onnx(m.SerializeToString()).graph
     for (_, v), a in zip(graph.outputs, arrays, strict=True):
