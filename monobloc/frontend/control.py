@@ -17,6 +17,7 @@ import numpy as np
 
 from monobloc.errors import ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph
+from monobloc.frontend.importing import Told
 from monobloc.frontend.node import graph_inputs_behind
 from monobloc.frontend.tensors import DTYPES
 from monobloc.ir.graph import Value
@@ -36,10 +37,6 @@ MAX_TRIPS = 1 << 31  # more is no number of iterations, but "as long as the cond
 
 class _Many(Exception):  # noqa: N818
     """A loop has more copies than was allowed, or an end that only a run knows."""
-
-
-class Told(MonoblocError):
-    """What is wrong has been reported where it is wrong."""
 
 
 def _binds(why: str, v: Value | None) -> list[str]:

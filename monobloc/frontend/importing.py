@@ -76,6 +76,10 @@ def fixed_shapes(choices: Choices) -> dict[str, Shape]:
     return {name: tuple(dims[d] if isinstance(d, str) else d for d in shape) for name, shape in choices.shapes.items()}
 
 
+class Told(MonoblocError):
+    """What is wrong has been reported where it is wrong."""
+
+
 # -- errors -------------------------------------------------------------------------------------------
 @contextmanager
 def guarded(model: Model) -> Iterator[None]:

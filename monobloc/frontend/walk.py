@@ -16,10 +16,10 @@ import onnx
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.attributes import SubGraph, read_attribute, read_attributes
-from monobloc.frontend.control import Told, chosen, repeated
+from monobloc.frontend.control import chosen, repeated
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
-from monobloc.frontend.importing import told
+from monobloc.frontend.importing import Told, told
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.signature import Signature, first_opset, schema, signature

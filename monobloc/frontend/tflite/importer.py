@@ -8,15 +8,17 @@ signature, or their tensors' where there is none.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
-from monobloc.frontend.importing import Choices, Imported, as_declared, fixed_shapes, guarded, told, unknown_name
+from monobloc.frontend.importing import Choices, Imported, Told, as_declared, fixed_shapes, guarded, told, unknown_name
 from monobloc.frontend.tflite import (
     arithmetic,
+    control,
     convs,
     curves,
     filters,
@@ -35,9 +37,12 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 
+MAX_CALLS = 20
+
 READERS: dict[str, Reader] = {
-    **arithmetic.READERS, **convs.READERS, **curves.READERS, **filters.READERS, **folds.READERS, **indexing.READERS,
-    **movement.READERS, **products.READERS, **recurrent.READERS, **resizing.READERS, **variables.READERS,
+    **arithmetic.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS, **folds.READERS,
+    **indexing.READERS, **movement.READERS, **products.READERS, **recurrent.READERS, **resizing.READERS,
+    **variables.READERS,
 }  # fmt: skip
 
 
@@ -83,8 +88,7 @@ class _Import:
 
     def _check_operators(self) -> None:
         """What no table names, all of it at once"""
-        graphs = {0, *_called(self.main)}
-        found = Counter(o.name for k in sorted(graphs) if k < len(self.model.subgraphs)
+        found = Counter(o.name for k in sorted(_reached(self.model))
                         for o in self.model.subgraphs[k].operators if o.name not in READERS and o.name != "CALL_ONCE")
         if found:
             words = ", ".join(f"{name} ({count})" for name, count in found.most_common())
@@ -158,17 +162,25 @@ def port_names(model: Model) -> tuple[list[str], list[str]]:
     return found[0], found[1]
 
 
-def _called(g: SubGraph) -> list[int]:
-    return [(o.options or EMPTY).whole(0) for o in g.operators if o.name == "CALL_ONCE"]
+def _reached(model: Model) -> set[int]:
+    """The subgraphs that the main one runs, by whatever way; numbers that there are"""
+    found, todo = {0}, [0]
+    while todo:
+        for o in model.subgraphs[todo.pop()].operators:
+            slots = {"CALL_ONCE": (0,), "IF": (0, 1), "WHILE": (0, 1)}.get(o.name, ())
+            numbers = {(o.options or EMPTY).whole(k) for k in slots} - found
+            todo += (new := {k for k in numbers if 0 < k < len(model.subgraphs)})
+            found |= new
+    return found
 
 
 class _Body:
     """The operators of one subgraph, written into a graph"""
 
     def __init__(self, model: Model, sub: SubGraph, graph: Graph, states: States, diagnostics: Diagnostics,
-                 reshaped: bool) -> None:
+                 reshaped: bool, depth: int = 0) -> None:
         self.model, self.sub, self.graph, self.states = model, sub, graph, states
-        self.diagnostics, self.reshaped = diagnostics, reshaped
+        self.diagnostics, self.reshaped, self.depth = diagnostics, reshaped, depth
         self.builder = Builder(graph)
         self.held: dict[int, Held | None] = {}
         self.broken: set[int] = set()
@@ -180,6 +192,8 @@ class _Body:
             loc = self._loc(o, k)
             try:
                 self._operator(o, loc)
+            except Told:  # where it is
+                self.broken.update(o.outputs)
             except Exception as e:
                 if isinstance(e, IndexError):
                     ends = f"{len(o.inputs)} inputs and {len(o.outputs)} outputs"
@@ -202,7 +216,7 @@ class _Body:
         node = TflNode(
             o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
             [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
-            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates],
+            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], call=self._call, passes=self._passes,
         )
         found = READERS[o.name](node)
         if len(found) < len(o.outputs):
@@ -249,12 +263,37 @@ class _Body:
         self.builder.name, self.builder.locs = self.sub.tensors[index].name, ()
         return h.last if h.last is not None else self.builder.one("Transpose", h.made, perm=[0, 2, 3, 1])
 
-    def _init(self, number: int) -> None:
-        """What variables start with: the constants that a graph assigns"""
+    def _call(self, graph: Graph, number: int, given: Sequence[Value]) -> list[Value]:
+        """The outputs of another subgraph, whose operators go into `graph`"""
+        sub, states = self._subgraph(number), States()
+        if len(sub.inputs) != len(given):
+            raise ModelError(f"gives {len(given)} values to graph {number}, which takes {len(sub.inputs)}")
+        if self.depth > MAX_CALLS:
+            raise ModelError(f"graphs call each other more than {MAX_CALLS} deep")
+        body = _Body(self.model, sub, graph, states, self.diagnostics, self.reshaped, self.depth + 1)
+        body.held = {t: Held(last=v) for t, v in zip(sub.inputs, given, strict=True)}
+        body.run()
+        if states.before:
+            raise UnsupportedError(f"variables in graph {number}, which data run, are not supported")
+        found = [body.value(t) for t in sub.outputs]
+        known = [v for v in found if v is not None]
+        if len(known) < len(found):
+            raise Told(f"an output of graph {number} is not known")
+        return known
+
+    def _subgraph(self, number: int) -> SubGraph:
         if not 0 < number < len(self.model.subgraphs):
             raise ModelError(f"calls graph {number} of {len(self.model.subgraphs)}")
+        return self.model.subgraphs[number]
+
+    def _passes(self, number: int, k: int) -> bool:
+        sub = self._subgraph(number)
+        return k < min(len(sub.inputs), len(sub.outputs)) and sub.inputs[k] == sub.outputs[k]
+
+    def _init(self, number: int) -> None:
+        """What variables start with: the constants that a graph assigns"""
         states = States()
-        body = _Body(self.model, self.model.subgraphs[number], Graph("init"), states, self.diagnostics, False)
+        body = _Body(self.model, self._subgraph(number), Graph("init"), states, self.diagnostics, False)
         body.run()
         for name, v in states.now.items():
             if v.const is None:

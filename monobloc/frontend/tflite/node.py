@@ -7,7 +7,7 @@ either order, whichever it was made in, and the other is made when somebody asks
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -66,6 +66,8 @@ class TflNode:
     graph: Graph
     resources: dict[int, str]  # names of variables by the tensor that holds their handle
     intermediates: list[Tensor | None] = field(default_factory=list)
+    call: Callable[[Graph, int, Sequence[Value]], list[Value]] = field(default=lambda *_: [])  # a subgraph's outputs
+    passes: Callable[[int, int], bool] = field(default=lambda *_: False)  # whether its output k is its input k
 
     # -- inputs ---------------------------------------------------------------------------------------
     def has(self, i: int) -> bool:

@@ -1,0 +1,112 @@
+"""IF and WHILE of TFLite files: subgraphs that data choose or repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
+
+import monobloc
+from monobloc.errors import MonoblocError
+from monobloc.frontend import load_model
+
+F32 = np.float32
+W = np.float32([[2, 0, 1], [0, 1, 0], [1, 1, 1]])
+
+
+def file(main: Net, ends: tuple[list[int], list[int]], *others: dict[int, Any]) -> bytes:
+    codes = [{0: byte(min(OPERATORS.index(c), 127)), 3: i32(OPERATORS.index(c))} for c in main.codes]
+    return Writer().file({0: Scalar("I", 3), 1: codes, 2: [main.graph(*ends), *others], 4: main.buffers})
+
+
+def beside(main: Net) -> Net:
+    """A subgraph of the same file"""
+    return Net([], main.buffers, [], main.codes)
+
+
+def choice(wrong: bool = False) -> bytes:
+    """c ? x W + 1 : -x"""
+    n = Net()
+    c, x, y = n.tensor("c", (), np.bool_), n.tensor("x", (1, 3), F32), n.tensor("y", (1, 3), F32)
+    n.op("IF", [c, x], [y], {0: i32(1), 1: i32(2)})
+    a = beside(n)
+    p, q, r = (a.tensor(t, (1, 3), F32) for t in "pqr")
+    a.op("FULLY_CONNECTED", [p, a.const("w", W), -1], [q], {})
+    a.op("ADD", [q, a.const("one", np.ones((1, 3), F32))], [r], {0: byte(0)})
+    b = beside(n)
+    s, t = b.tensor("s", (1, 3), F32), b.tensor("t", (1, 6) if wrong else (1, 3), F32)
+    if wrong:
+        b.op("CONCATENATION", [s, s], [t], {0: i32(1)})
+    else:
+        b.op("NEG", [s], [t], {})
+    return file(n, ([c, x], [y]), a.graph([p], [r]), b.graph([s], [t]))
+
+
+def repetition() -> bytes:
+    """while (k < n) { x = x W; k = k + 1 }; W goes round the loop as it is"""
+    n = Net()
+    k0 = n.const("k0", np.int32(0).reshape(()))
+    end, x, k, y, w2, e2 = (n.tensor(t, s, d) for t, s, d in (
+        ("end", (), np.int32), ("x", (1, 3), F32), ("k", (), np.int32), ("y", (1, 3), F32), ("w2", (3, 3), F32),
+        ("e2", (), np.int32)))
+    n.op("WHILE", [k0, x, n.const("w", W), end], [k, y, w2, e2], {0: i32(1), 1: i32(2)})
+    c, b = beside(n), beside(n)
+    ports = (("i", (), np.int32), ("v", (1, 3), F32), ("m", (3, 3), F32), ("e", (), np.int32))
+    i, v, m, e = (c.tensor(*p) for p in ports)
+    less = c.tensor("less", (), np.bool_)
+    c.op("LESS", [i, e], [less], {})
+    j, u, m2, e3 = (b.tensor(*p) for p in ports)
+    j2, u2 = b.tensor("j2", (), np.int32), b.tensor("u2", (1, 3), F32)
+    b.op("ADD", [j, b.const("step", np.int32(1).reshape(()))], [j2], {0: byte(0)})
+    b.op("FULLY_CONNECTED", [u, m2, -1], [u2], {})
+    return file(n, ([end, x], [y, k]), c.graph([i, v, m, e], [less]), b.graph([j, u, m2, e3], [j2, u2, m2, e3]))
+
+
+def test_a_choice() -> None:
+    m = monobloc.compile(choice(), lto="none")
+    x = np.float32([[1, -2, 3]])
+    np.testing.assert_allclose(m.run({"c": np.array(True), "x": x})["y"], x @ W.T + 1)
+    assert m.run({"c": np.array(False), "x": x})["y"].tobytes() == (-x).tobytes()
+
+
+def test_a_constant_condition_leaves_one_branch() -> None:
+    from monobloc.frontend.importing import Choices
+
+    g = load_model(choice(), Choices(bind={"c": np.array(False)})).graph
+    assert [n.op for n in g.nodes] == ["Neg"]
+
+
+def test_a_repetition() -> None:
+    m = monobloc.compile(repetition(), lto="none")
+    x = np.float32([[1, -2, 3]])
+    for times in (0, 1, 2, 5, -1):
+        want = x
+        for _ in range(max(times, 0)):
+            want = want @ W.T
+        got = m.run({"end": np.int32(times).reshape(()), "x": x})
+        np.testing.assert_allclose(got["y"], want)
+        assert got["k"] == max(times, 0)
+
+
+def test_what_goes_round_as_it_is_stays_a_constant() -> None:
+    (loop,) = (n for n in load_model(repetition()).graph.nodes if n.op == "Loop")
+    assert loop.attrs["carried"] == 2 and [n.op for n in loop.attrs["do"].nodes].count("MatMul") == 1
+    assert any(v.const is not None and v.shape == (3, 3) for v in loop.attrs["do"].constants())
+
+
+def test_branches_of_two_types_are_refused() -> None:
+    with pytest.raises(MonoblocError, match=r"choice between f32\[1,3\] and f32\[1,6\]"):
+        load_model(choice(wrong=True))
+
+
+def test_a_graph_that_calls_itself_is_refused() -> None:
+    n = Net()
+    c, x, y = n.tensor("c", (), np.bool_), n.tensor("x", (1, 3), F32), n.tensor("y", (1, 3), F32)
+    n.op("IF", [c, x], [y], {0: i32(1), 1: i32(1)})
+    a = beside(n)
+    d, p, q = a.const("yes", np.array(True)), a.tensor("p", (1, 3), F32), a.tensor("q", (1, 3), F32)
+    a.op("IF", [d, p], [q], {0: i32(1), 1: i32(1)})
+    with pytest.raises(MonoblocError, match="more than 20 deep"):
+        load_model(file(n, ([c, x], [y]), a.graph([p], [q])))
