@@ -36,7 +36,7 @@ from monobloc.loader import CompiledModel
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.ops import registry
-from monobloc.options import EMIT_OF_SUFFIX, Emit, Options, shapes_of_items
+from monobloc.options import EMIT_OF_SUFFIX, STRING_ROOM, Emit, Options, shapes_of_items
 from monobloc.targets import resolve as resolve_target
 
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
@@ -56,7 +56,7 @@ class Build:
 
 
 def choices_of(o: Options) -> Choices:
-    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes)
+    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings)
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
@@ -297,6 +297,7 @@ def compile(  # noqa: A001 - the public name
     bind: Mapping[str, Any] | None = None,
     keep_output: Sequence[str] = (),
     ignore_declared_shapes: bool = False,
+    strings: int = STRING_ROOM,
     connect: Sequence[str] = (),
     name: str | None = None,
     graph_lto: bool = True,
@@ -314,7 +315,7 @@ def compile(  # noqa: A001 - the public name
         target=resolve_target(target, cpu), lto=lto, numerics=numerics, threads=threads, optimize=optimize,  # type: ignore
         shapes=_shapes(shape or {}), dims={k: normal(v) for k, v in (dim or {}).items()},
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
-        ignore_shapes=ignore_declared_shapes,
+        ignore_shapes=ignore_declared_shapes, strings=strings,
         connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
         cache=Path(cache) if cache is not None else user_cache(),
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Graph, Value
-from monobloc.loader import TensorSpec
+from monobloc.loader import TensorSpec, to_strings
 
 Feeds = dict[str, np.ndarray]
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
@@ -29,6 +29,10 @@ def random_feeds(specs: Sequence[TensorSpec], seed: int, limits: Mapping[str, in
 def _random(s: TensorSpec, rng: np.random.Generator, end: int) -> np.ndarray:
     if s.dtype == np.bool_:
         return rng.integers(0, 2, s.shape).astype(np.bool_)
+    if s.dtype.kind == "S":
+        lengths = rng.integers(0, min(SMALL, s.dtype.itemsize) + 1, s.shape)
+        words = ["".join(map(chr, rng.integers(97, 123, n))) for n in lengths.ravel()]
+        return np.array(words, s.dtype).reshape(s.shape)
     if s.dtype.kind in "iu":
         return rng.integers(0, end, s.shape).astype(s.dtype)
     return rng.standard_normal(s.shape).astype(s.dtype)
@@ -91,6 +95,8 @@ def _spec(name: str, specs: Sequence[TensorSpec], word: str) -> TensorSpec:
 
 
 def _fitting(value: np.ndarray, s: TensorSpec, word: str) -> np.ndarray:
+    if s.dtype.kind == "S":
+        value = to_strings(value, f"`{word}`", s.dtype)
     if value.dtype.kind == "V" and value.dtype.itemsize == s.dtype.itemsize:
         value = value.view(s.dtype)  # .npy has no name for bfloat16
     if not s.fits(value.shape) or value.dtype != s.dtype:
@@ -184,6 +190,7 @@ def _image_shape(s: TensorSpec, path: Path) -> tuple[int, int, int, bool]:
 
 def write_outputs(out: Path, values: Mapping[str, Any]) -> None:
     """`.npz`, one `.npy`, or a folder with one file per output."""
+    values = {k: np.asarray(v, str) if v.dtype == object else v for k, v in values.items()}
     if out.suffix == ".npz":
         out.parent.mkdir(parents=True, exist_ok=True)
         np.savez(out, **values)

@@ -22,12 +22,13 @@ import ml_dtypes
 import numpy as np
 
 from monobloc.errors import LinkError, ModelError
+from monobloc.ir.strings import texts, to_chars
 
 ABI = 1
 FOREIGN = 256  # a status from here on is the code of a foreign kernel, and so is a negative one
 ALIGN = 64
 _DTYPES = {
-    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
+    8: "S1", 1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
     10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: ml_dtypes.bfloat16,
     17: ml_dtypes.float8_e4m3fn, 18: ml_dtypes.float8_e4m3fnuz, 19: ml_dtypes.float8_e5m2,
     20: ml_dtypes.float8_e5m2fnuz, 21: ml_dtypes.uint4, 22: ml_dtypes.int4, 23: ml_dtypes.float4_e2m1fn,
@@ -77,7 +78,8 @@ class _ModelInfo(ctypes.Structure):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, numpy dtype and shape of an input or output; of a model that takes several sizes, the largest.
+    """Name, numpy dtype and shape of an input or output; of a model that takes several sizes, the largest. Strings are
+    `S64` with 64 bytes of room each.
 
     `axes` then names, for every axis of an input, the dimension that it is, "" where it is none.
     """
@@ -95,6 +97,12 @@ class TensorSpec:
         return all(n <= most if name else n == most for n, most, name in zip(shape, self.shape, axes, strict=True))
 
 
+def spec_of(name: str, dtype: Any, shape: tuple[int, ...]) -> TensorSpec:
+    """Of strings the last axis is their room."""
+    d = np.dtype(dtype)
+    return TensorSpec(name, np.dtype(f"S{shape[-1]}"), shape[:-1]) if d.kind == "S" else TensorSpec(name, d, shape)
+
+
 class CompiledModel:
     """One model of a compiled library, with an arena of its own."""
 
@@ -110,8 +118,8 @@ class CompiledModel:
         self._inputs = [(s, self._view(i, s)) for s, i in _specs(self._info.inputs, self._info.n_inputs)]
         self._outputs = [(s, self._view(i, s)) for s, i in _specs(self._info.outputs, self._info.n_outputs)]
         if self._sizes is not None:
-            axes = self._sizes.axes
-            self._inputs = [(replace(s, axes=a), view) for (s, view), a in zip(self._inputs, axes, strict=True)]
+            axes = zip(self._inputs, self._sizes.axes, strict=True)
+            self._inputs = [(replace(s, axes=a[: len(s.shape)]), view) for (s, view), a in axes]
         self.reset()
         if self._info.max_threads > 1:
             self.set_threads(int(self._info.max_threads))
@@ -186,7 +194,7 @@ class CompiledModel:
             code = f" with code {status - FOREIGN if status > 0 else status}" if not 0 <= status < FOREIGN else ""
             raise ModelError(f"{self.name}: {self._info.strerror(status).decode()}{code}")
         names = [s.name for s, _ in self._outputs]
-        return {name: view.copy() if copy else view for name, view in zip(names, self._now()[1], strict=True)}
+        return {name: _taken(view) if copy else view for name, view in zip(names, self._now()[1], strict=True)}
 
     def write(self, feeds: Mapping[str, Any]) -> None:
         """Inputs into the arena, for runs that are given none; their shapes set the sizes that a run chooses."""
@@ -209,6 +217,10 @@ class CompiledModel:
 
     def _write(self, view: np.ndarray, name: str, value: Any) -> None:
         array = np.asarray(value)
+        if array.dtype == "S1" and array.shape == (*view.shape, view.dtype.itemsize):  # letters, as they lie
+            array = np.ascontiguousarray(array).view(view.dtype).reshape(view.shape)
+        if view.dtype.kind == "S":
+            array = to_strings(array, f"input `{name}`", view.dtype)
         if array.dtype != view.dtype and not (np.isscalar(value) or isinstance(value, (list, tuple))):
             raise ModelError(f"input `{name}` is {array.dtype}, {self.name} takes {view.dtype}")
         if array.shape != view.shape:
@@ -257,12 +269,13 @@ class Sizes:
 
     def shapes(self, ram: int, ins: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> list[tuple[int, ...]] | None:
         """Shapes of all inputs and outputs in the sizes set; None while one is not set."""
-        ranks = [v.ndim for v in (*ins, *outs)]
+        ranks = [v.ndim + (v.dtype.kind == "S") for v in (*ins, *outs)]  # of strings with the axis of their room
         flat = (ctypes.c_int64 * max(sum(ranks), 1))()
         if self._of.shapes(ram, flat):
             return None
         rest = iter(flat)
-        return [tuple(next(rest) for _ in range(r)) for r in ranks]
+        found = [tuple(next(rest) for _ in range(r)) for r in ranks]
+        return [shape[: v.ndim] for shape, v in zip(found, (*ins, *outs), strict=True)]
 
 
 def _aligned(size: int) -> np.ndarray:
@@ -291,7 +304,7 @@ def _specs(infos: Any, n: int) -> list[tuple[TensorSpec, _TensorInfo]]:
     for k in range(n):
         i = infos[k]
         shape = tuple(int(i.dims[d]) for d in range(i.rank))
-        out.append((TensorSpec(i.name.decode(), np.dtype(_DTYPES[i.dtype]), shape), i))
+        out.append((spec_of(i.name.decode(), _DTYPES[i.dtype], shape), i))
     return out
 
 
@@ -325,6 +338,19 @@ class InferenceSession:
         """Names of sequences give lists."""
         out = self.model.run(feeds)
         return [out[n] if n in out else gathered(n, out) for n in names] if names else list(out.values())
+
+
+# -- strings --
+def to_strings(array: np.ndarray, what: str, dtype: np.dtype) -> np.ndarray:
+    """Strings of any kind as numpy's of this size; ModelError where one does not fit"""
+    if array.dtype.kind not in "SUO":
+        raise ModelError(f"{what} is {array.dtype}, not strings")
+    return to_chars(array, what, dtype.itemsize).view(dtype).reshape(array.shape)
+
+
+def _taken(view: np.ndarray) -> np.ndarray:
+    """A copy; of strings one of Python's, as onnxruntime gives them"""
+    return texts(view) if view.dtype.kind == "S" else view.copy()
 
 
 # -- sequences: one input or output per item, `x[0]`, `x[1]`, ... --

@@ -20,6 +20,9 @@ Emit = Literal["exe", "shared", "object", "archive", "c"]
 EMIT_OF_SUFFIX: dict[str, Emit] = {".so": "shared", ".o": "object", ".a": "archive"}
 
 
+STRING_ROOM = 64
+
+
 @dataclass(frozen=True)
 class Options:
     """Every option that changes output. Defaults are the command line's."""
@@ -36,6 +39,7 @@ class Options:
     bind: Mapping[str, np.ndarray] = field(default_factory=dict)
     keep_outputs: tuple[str, ...] = ()
     ignore_shapes: bool = False  # that the model's file declares of inner values and outputs
+    strings: int = STRING_ROOM  # bytes of room for each string of an input
     start_from: tuple[str, ...] = ()  # tensors that become inputs: what made them is gone
     persist: tuple[tuple[str, str], ...] = ()  # (input that is state, output of its next value)
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)

@@ -18,7 +18,7 @@ from monobloc import driver
 from monobloc.errors import LinkError, ModelError, UnsupportedError
 from monobloc.feeds import index_limits
 from monobloc.ir.types import DType
-from monobloc.loader import TensorSpec, load
+from monobloc.loader import TensorSpec, load, spec_of, to_strings
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.targets import Target, names, resolve, runs_here
@@ -55,7 +55,11 @@ class Executable:
         with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
             words = ["--model", self.name]
             for k, (name, value) in enumerate((feeds or {}).items()):
-                np.save(f"{tmp}/in{k}.npy", np.ascontiguousarray(value))
+                array = np.ascontiguousarray(value)
+                if array.dtype.kind in "UO":
+                    spec = next(s for s in self.inputs if s.name == name)
+                    array = to_strings(array, f"input `{name}`", spec.dtype)
+                np.save(f"{tmp}/in{k}.npy", array)
                 words.append(f"{name}={tmp}/in{k}.npy")
             for k, s in enumerate(self.outputs):
                 words += ["-o", f"{s.name}={tmp}/out{k}.npy"]
@@ -65,6 +69,8 @@ class Executable:
 
 def _loaded(path: Path, s: TensorSpec) -> np.ndarray:
     a = np.asarray(np.load(path))
+    if a.dtype.kind == "S":
+        return np.char.decode(a, "utf-8", "replace").astype(object)
     return a.view(s.dtype) if a.dtype.kind == "V" else a
 
 
@@ -140,12 +146,12 @@ def _executable(path: Path, runner: tuple[str, ...]) -> Executable:
     found: dict[str, list[TensorSpec]] = {"input": [], "output": []}
     for line in lines:
         if m := _INFO.fullmatch(line):
-            found[m[1]].append(TensorSpec(m[2], DType(m[3]).numpy, tuple(ast.literal_eval(m[4]))))
+            found[m[1]].append(spec_of(m[2], DType(m[3]).numpy, tuple(ast.literal_eval(m[4]))))
     told = [m for line in lines if (m := _SIZES.fullmatch(line))]
     dims = [m[3] for m in told if m[1] == "sizes"]
     axes = {m[3]: tuple("" if k == "-1" else dims[int(k)] for k in m[2].split(",") if k)
             for m in told if m[1] == "axes"}
-    inputs = [replace(s, axes=axes.get(s.name, ())) for s in found["input"]]
+    inputs = [replace(s, axes=axes.get(s.name, ())[: len(s.shape)]) for s in found["input"]]
     return Executable(path, runner, lines[0].removeprefix("model "), inputs, found["output"])
 
 

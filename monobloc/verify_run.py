@@ -64,6 +64,9 @@ def compare(name: str, got: np.ndarray, want: np.ndarray, rtol: float | None = N
     if got.shape != want.shape or got.dtype != want.dtype:
         problem = f"is {kind}, the oracle has {want.dtype}{list(want.shape)}"
         return Difference(name, kind, np.inf, np.inf, np.inf, np.inf, (), np.nan, np.nan, problem)
+    if got.dtype == object:  # strings
+        differ = float(np.sum(got != want))
+        return Difference(name, kind, differ, differ, differ, np.inf if differ else 0, (), 0, 0)
     if not got.size:
         return Difference(name, kind, 0, 0, 0, 0, (), 0, 0)
     base_r, base_a = TOLERANCE.get(DType.of(got.dtype), (0.0, 0.0))
@@ -185,6 +188,7 @@ def ort_run(session: Any, feeds: Mapping[str, np.ndarray], bind: Mapping[str, np
     known = {i.name: i.type for i in session.get_inputs()}
     given = {**_bound(bind or {}, session), **feeds}
     lists = {k: gathered(k, given) for k, kind in known.items() if kind.startswith("seq(") and f"{k}[0]" in given}
+    given = {k: v.astype(str).astype(object) if v.dtype.kind == "S" else v for k, v in given.items()}
     all_feeds = {k: v for k, v in {**given, **lists}.items() if k in known}
     try:
         return flattened(dict(zip(wanted, session.run(wanted, all_feeds), strict=True)))

@@ -256,7 +256,7 @@ def check(got: Any, want: Any, c: Case) -> None:
     want = np.asarray(want)
     if got.dtype != want.dtype or got.shape != want.shape:
         raise AssertionError(f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}")
-    if want.dtype.kind in "biu":
+    if want.dtype.kind in "biuO":
         np.testing.assert_array_equal(got, want)
     else:
         np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=c.rtol, atol=c.atol)

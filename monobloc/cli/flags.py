@@ -57,6 +57,8 @@ FLAGS: dict[str, dict[str, Any]] = {
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL,
                      help="size of a symbolic dimension; `1,4,8` or `1..8`: a run chooses one"),
+        "strings": _flag(int, "--strings", metavar="N", group=MODEL, min=1,
+                         help="room for each string of an input, in bytes (default 64)"),
         "ignore_declared_shapes": _flag(bool, "--ignore-declared-shapes", group=MODEL,
                                         help="stale shapes in the file are no error"),
     },

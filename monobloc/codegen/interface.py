@@ -21,10 +21,10 @@ _CODES = {
     DType.F32: "MB_F32", DType.F64: "MB_F64", DType.F16: "MB_F16", DType.BF16: "MB_BF16", DType.I8: "MB_I8",
     DType.I16: "MB_I16", DType.I32: "MB_I32", DType.I64: "MB_I64", DType.U8: "MB_U8", DType.U16: "MB_U16",
     DType.U32: "MB_U32", DType.U64: "MB_U64", DType.BOOL: "MB_BOOL",
-    **{d: f"MB_{d.name}" for d in DType if d.is_code},
+    DType.CHAR: "MB_STRING", **{d: f"MB_{d.name}" for d in DType if d.is_code},
 }
 # what C and C++ both spell; half floats are passed as their bits
-_HEADER_TYPES = {DType.F16: "uint16_t", DType.BF16: "uint16_t"}
+_HEADER_TYPES = {DType.F16: "uint16_t", DType.BF16: "uint16_t", DType.CHAR: "char"}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from monobloc.frontend.attributes import SubGraph
 from monobloc.frontend.signature import schema
 from monobloc.frontend.tensors import ELEM_TYPES
 from monobloc.ir.graph import Value
+from monobloc.ir.strings import string_shape
 from monobloc.ops.sequence import Absent, Bundle, Items
 
 MAX_NODES = 200_000
@@ -148,4 +149,4 @@ def _type_proto(v: Value | Bundle | None) -> onnx.TypeProto:
         shapes = {x.shape for x in v.values}
         one = list(shapes.pop()) if len(shapes) == 1 else None
         return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], one))
-    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], list(v.shape))
+    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], list(string_shape(v.type)))

@@ -24,6 +24,7 @@ from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction, declared_types
 from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.strings import string_shape
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops.sequence import ABSENT, Absent, Items
 
@@ -107,7 +108,7 @@ class _Import:
         """Every input that is no initializer becomes an input of the graph, or a bound constant."""
         types = self._declared_inputs()
         bound = self._bound(types)
-        shapes = {**fixed_shapes(self.choices), **{k: v.shape for k, v in bound.items()}}
+        shapes = {**fixed_shapes(self.choices), **{k: self._known_shape(v) for k, v in bound.items()}}
         empty = {k for k, (_, items) in self.sequences.items() if not items}
         empty |= {f"{k}[none]" for k, v in self.frame.names.items() if isinstance(v, Absent)}
         shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN and k not in empty}
@@ -135,9 +136,20 @@ class _Import:
         if bound is not None:
             v = self.graph.constant(name, bound)
         else:
+            shape = self._room(shape) if t.dtype is DType.CHAR else shape
             v = self.graph.add_input(name, TensorType(t.dtype, shape))
         self.walker.named[v] = 0
         return v
+
+    def _known_shape(self, bound: np.ndarray) -> Shape:
+        return string_shape(TensorType(DType.of(bound.dtype), bound.shape))
+
+    def _room(self, shape: Shape) -> Shape:
+        """A tensor of strings with the axis of their room"""
+        note = f"strings of inputs have room for {self.choices.strings} bytes (`--strings N`)"
+        if note not in self.notes:
+            self.notes.append(note)
+        return (*shape, self.choices.strings)
 
     def _declared_inputs(self) -> dict[str, Declared]:
         out: dict[str, Declared] = {}

@@ -17,7 +17,9 @@ from monobloc.errors import InternalError, Loc, ModelError, MonoblocError
 from monobloc.frontend.dims import Declared
 from monobloc.ir.dims import NamedShape, Sizes, fixed_dims, normal
 from monobloc.ir.graph import Graph
-from monobloc.ir.types import Shape
+from monobloc.ir.strings import to_chars
+from monobloc.ir.types import DType, Shape
+from monobloc.options import STRING_ROOM
 
 Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto
 # Whatever stands in a file, no reader has to trip over these: sizes, indices and numbers are what files spoil.
@@ -30,7 +32,8 @@ class Choices:
 
     `shapes` are of inputs, `dims` of symbols (several sizes: see `versions`), `bind` fixes inputs to values.
     `keep_outputs` names the outputs wanted, which may be any value of the graph. With `ignore_shapes` what the file
-    declares of the shapes of inner values and outputs need not be right.
+    declares of the shapes of inner values and outputs need not be right. `strings` is the room of each string of an
+    input, in bytes.
     """
 
     shapes: Mapping[str, NamedShape] = field(default_factory=dict)
@@ -38,6 +41,7 @@ class Choices:
     bind: Mapping[str, Any] = field(default_factory=dict)  # arrays, once it is made
     keep_outputs: Sequence[str] | None = None
     ignore_shapes: bool = False
+    strings: int = STRING_ROOM
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shapes", {k: tuple(d if isinstance(d, str) else int(d) for d in v)
@@ -114,6 +118,9 @@ def unknown_name(message: str, name: str, known: Sequence[str]) -> ModelError:
 # -- values -------------------------------------------------------------------------------------------
 def as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
     """A bound value in the input's type, when that keeps it as it is."""
+    if t.dtype is DType.CHAR:
+        chars = to_chars(array, f"the value of input '{name}'")
+        return chars.reshape(1, -1) if not array.ndim and t.dims and len(t.dims) == 1 else chars
     out = t.dtype.hold(array)
     if out is None:
         given = f"{array.dtype}[{','.join(map(str, array.shape))}]"

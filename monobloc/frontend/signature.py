@@ -31,6 +31,7 @@ _TYPE_NAMES = {
     DType.F16: "float16",
     DType.BF16: "bfloat16",
     DType.BOOL: "bool",
+    DType.CHAR: "string",
     **{d: d.value.replace("f", "float", 1) for d in DType if d.is_code and d.value_type is DType.F32},
 }
 

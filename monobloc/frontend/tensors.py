@@ -17,6 +17,7 @@ from monobloc.frontend.external import ExternalFiles, Span
 from monobloc.frontend.source import Raw
 from monobloc.ir.codes import unpack
 from monobloc.ir.graph import Const
+from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS
 
@@ -35,6 +36,7 @@ DTYPES: dict[int, DType] = {
     T.UINT32: DType.U32,
     T.UINT64: DType.U64,
     T.BOOL: DType.BOOL,
+    T.STRING: DType.CHAR,
     T.INT4: DType.I4,
     T.UINT4: DType.U4,
     T.INT2: DType.I2,
@@ -94,6 +96,8 @@ def tensor(
         span = _located(t, what, files, stored_bytes(type))
         return type, Const(load=lambda: _from_bytes(files.bytes(span), type))
     stored = [f for f in _FIELDS if len(getattr(t, f))]
+    if dtype is DType.CHAR:
+        return _strings(t, what, type, stored)
     if raw is None and t.HasField("raw_data"):
         raw = Raw.of(t.raw_data)
     if raw is not None:
@@ -134,6 +138,14 @@ def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[s
     if type.dtype in (DType.F32, DType.F64, DType.I64):  # any value fits, so it can wait
         return Const(load=lambda: np.array(values, type.dtype.numpy).reshape(type.shape), once=True)
     return Const(_from_ints(values, what, type).reshape(type.shape))
+
+
+def _strings(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> tuple[TensorType, Const]:
+    """Strings get the room that the longest needs."""
+    if stored not in ([], ["string_data"]) or len(t.string_data) != type.size:
+        raise ModelError(f"{what} has {len(t.string_data)} strings, but needs {type.size}")
+    chars = to_chars(np.array(list(t.string_data), object).reshape(type.shape), what)
+    return TensorType(DType.CHAR, chars.shape), Const(chars)
 
 
 def _from_ints(values: list[int], what: str, type: TensorType) -> np.ndarray:

@@ -26,10 +26,13 @@ from monobloc.frontend.signature import Signature, first_opset, schema, signatur
 from monobloc.frontend.source import Raw
 from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.strings import string_shape, to_chars
+from monobloc.ir.types import DType
 from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
 from monobloc.ops.control import OpenRegion
 from monobloc.ops.sequence import Bundle, Items
+from monobloc.ops.strings import of_strings
 
 MAX_DEPTH = 60
 OLDEST_OPSET = 7
@@ -197,11 +200,14 @@ class Walker:
         for v in known:
             if isinstance(v, Bundle) and not op.bundles or isinstance(v, Value) and v.dtype.is_code and not op.codes:
                 raise UnsupportedError(f"{p.op_type} of {v.type} is not supported")
+        holds_strings = any(isinstance(v, Value) and v.dtype is DType.CHAR for v in known)
+        if holds_strings and op.strings == "":
+            raise UnsupportedError(f"{p.op_type} of strings is not supported")
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
-        return op.from_onnx(
-            self.builder,
-            OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig),
-        )
+        n = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
+        if holds_strings and op.strings != "own":
+            return of_strings(self.builder, op, n)
+        return op.from_onnx(self.builder, n)
 
     def _opset(self, domain: str, frame: Frame, op: str) -> int:
         if domain in frame.opsets:
@@ -232,7 +238,7 @@ class Walker:
         ((key, x),) = attrs.items()
         kinds: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
         if key.startswith("value_string"):
-            raise UnsupportedError("a Constant of strings is not supported")
+            return self.builder.const(to_chars(np.array(x, object), "the constant"), name="constant")
         array = x if isinstance(x, np.ndarray) else np.array(x, kinds.get(key, np.int64))
         return self.builder.const(array, name="constant")
 
@@ -341,8 +347,9 @@ def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelErro
     t = type.tensor_type
     dims: list[Any] | None = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim]
     fixed = [d if isinstance(d, int) and d >= 0 else None for d in dims or []]
+    have = string_shape(v.type)
     wrong = t.HasField("shape") and (
-        len(fixed) != v.type.rank or any(d is not None and d != s for d, s in zip(fixed, v.shape, strict=False))
+        len(fixed) != len(have) or any(d is not None and d != s for d, s in zip(fixed, have, strict=False))
     )
     dtype = DTYPES.get(t.elem_type)
     if not wrong and (dtype is v.dtype or t.elem_type == onnx.TensorProto.UNDEFINED):

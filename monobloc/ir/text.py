@@ -240,8 +240,8 @@ class _Parser:
             assert self.weights is not None
             v.const = self.weights(key, v.type)
         else:
-            data = np.array(self.attr(), dtype=np.uint8 if v.dtype.is_code else v.dtype.numpy)
-            data = data.view(v.dtype.numpy) if v.dtype.is_code else data
+            data = np.array(self.attr(), dtype=np.uint8 if v.dtype.is_opaque else v.dtype.numpy)
+            data = data.view(v.dtype.numpy) if v.dtype.is_opaque else data
             if data.size != v.type.size:
                 self.fail(f"%{v.name} has {data.size} elements for {v.type}")
             v.const = Const(data.reshape(v.shape))

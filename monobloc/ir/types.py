@@ -33,6 +33,7 @@ class DType(Enum):
     U32 = "u32"
     U64 = "u64"
     BOOL = "bool"
+    CHAR = "char"  # a byte of a string: the last axis is its room, filled up with zeros
     # codes: an element is a byte whose low bits are the code, the others are 0 (read: ignored)
     I4 = "i4"
     U4 = "u4"
@@ -78,6 +79,11 @@ class DType(Enum):
         return self in CODE_BITS
 
     @property
+    def is_opaque(self) -> bool:
+        """a type that numpy's arithmetic does not know"""
+        return self in CODE_BITS or self is DType.CHAR
+
+    @property
     def value_type(self) -> DType:
         """for codes, the smallest type that holds all their values; else the type itself"""
         if self not in CODE_BITS:
@@ -90,8 +96,8 @@ class DType(Enum):
         return CODE_BITS.get(self, self.size * 8)
 
     def codes(self, array: np.ndarray) -> np.ndarray:
-        """the bytes of an array of codes; any other array as it is"""
-        return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape) if self.is_code else array
+        """the bytes of an array of codes or of strings; any other array as it is"""
+        return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape) if self.is_opaque else array
 
     def hold(self, array: np.ndarray) -> np.ndarray | None:
         """The array in this type where that keeps its values, but for what rounding takes of floats."""
@@ -136,6 +142,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.U32: np.dtype(np.uint32),
     DType.U64: np.dtype(np.uint64),
     DType.BOOL: np.dtype(np.bool_),
+    DType.CHAR: np.dtype("S1"),
     DType.I4: np.dtype(ml_dtypes.int4),
     DType.U4: np.dtype(ml_dtypes.uint4),
     DType.I2: np.dtype(ml_dtypes.int2),
@@ -162,6 +169,7 @@ _C = {
     DType.U32: "uint32_t",
     DType.U64: "uint64_t",
     DType.BOOL: "uint8_t",
+    DType.CHAR: "uint8_t",
     **dict.fromkeys(CODE_BITS, "uint8_t"),
 }
 

@@ -62,6 +62,7 @@ class OpDef:
     contraction: ClassVar[str | None] = None
     splits: ClassVar[bool] = False  # a routine that parts its work by tid and nt
     codes: ClassVar[bool] = False  # takes types that are codes: moves them, or knows what they stand for
+    strings: ClassVar[str] = ""  # "moves" them, "compares" them, or has its "own" way (ops/strings.py)
     bundles: ClassVar[bool] = False  # takes sequences and optionals (ops/sequence.py)
     internal: ClassVar[bool] = False  # made by passes, never read from a model
 

@@ -32,6 +32,8 @@ class Cast(Elementwise):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         to = n.inputs[1].dtype if n.op == "CastLike" else n.dtype_attr("to")
         x = n.inputs[0]
+        if to is DType.CHAR:
+            n.unsupported("a Cast to strings")
         rounding = n.attrs.get("round_mode", "up")
         if rounding not in ROUND_MODES:
             n.fail(f"has the unknown round_mode {rounding!r}")

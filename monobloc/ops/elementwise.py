@@ -198,6 +198,7 @@ _SWAPPED = {"gt": "lt", "ge": "le"}
 
 class Binary(Elementwise):
     oldest = 1
+    strings = ""
     numpy: ClassVar[Callable[..., Any]]
     fn: ClassVar[str]
 
@@ -268,6 +269,7 @@ for _name, (_binary, _fn, _result) in _BINARY.items():
         (Binary,),
         {"name": _name, "numpy": staticmethod(_binary), "fn": _fn, "result": _result, "__module__": __name__},
     )
+globals()["Equal"].strings = "compares"
 
 
 class Mod(Elementwise):
@@ -433,6 +435,7 @@ class Clip(Elementwise):
 
 class Where(Elementwise):
     name = "Where"
+    strings = "moves"
     mixed = True
     first_typed = 1
 
@@ -506,6 +509,7 @@ class Identity(Elementwise):
     name = "Identity"
     aliases = ("Dropout",)
     codes = bundles = True
+    strings = "own"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]

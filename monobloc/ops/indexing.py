@@ -71,6 +71,7 @@ class Gather(OpDef):
     """x[..., indices, ...]: `axis` of x is replaced by the axes of the indices"""
 
     name = "Gather"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -124,6 +125,7 @@ class GatherElements(OpDef):
     """x at the output's own index, but for `axis`, where the index is data"""
 
     name = "GatherElements"
+    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -179,6 +181,7 @@ class GatherND(OpDef):
     """Slices of x at index tuples, the last axis of the indices; the first batch_dims axes agree"""
 
     name = "GatherND"
+    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -362,6 +365,7 @@ class ScatterND(OpDef):
     """x with slices replaced (or combined) at index tuples, in the order of the tuples"""
 
     name = "ScatterND"
+    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at, updates = n.inputs
@@ -487,6 +491,7 @@ class Compress(OpDef):
     """Vanishes: a Gather, as the condition must be constant"""
 
     name = "Compress"
+    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, keep = n.inputs[0], np.flatnonzero(n.const(1, "condition"))

@@ -33,6 +33,7 @@ class Transpose(OpDef):
     """Axis k of the result is axis perm[k] of the input"""
 
     name = "Transpose"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -73,6 +74,7 @@ class Slice(OpDef):
     """x[starts + steps * i] for i < sizes; all three have one entry per axis, steps may be negative"""
 
     name = "Slice"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -141,6 +143,7 @@ class Split(OpDef):
     """Vanishes: one Slice per output"""
 
     name = "Split"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -170,6 +173,7 @@ class Concat(OpDef):
     """The inputs one after the other along `axis`"""
 
     name = "Concat"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -412,6 +416,7 @@ class ReverseSequence(OpDef):
     """The first lens[b] elements along time_axis in reverse, per index b of batch_axis"""
 
     name = "ReverseSequence"
+    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         attrs = {"time_axis": n.attrs.get("time_axis", 0), "batch_axis": n.attrs.get("batch_axis", 1)}

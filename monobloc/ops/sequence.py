@@ -46,6 +46,7 @@ class SequenceOp(OpDef):
 
     bundles: ClassVar[bool] = True
     codes = True
+    strings = "own"
 
     def items(self, n: Any, k: int = 0) -> Items:
         v = n.inputs[k]
@@ -132,6 +133,8 @@ class ConcatFromSequence(SequenceOp):
         s, stacks = self.items(n), bool(n.attrs.get("new_axis", 0))
         if not s.values:
             n.fail("joins the items of a sequence without any")
+        if s.dtype is DType.CHAR:
+            n.unsupported("ConcatFromSequence of strings")
         if "axis" not in n.attrs:
             n.fail("the attribute `axis` is missing")
         axis = normalized_axes([int(n.attrs["axis"])], s.values[0].type.rank + stacks)[0]
@@ -150,6 +153,8 @@ class SplitToSequence(SequenceOp):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Any]:
         x = n.inputs[0]
+        if x.dtype is DType.CHAR:
+            n.unsupported("SplitToSequence of strings")
         axis = normalized_axes([int(n.attrs.get("axis", 0))], x.type.rank)[0]
         parts, start = [], 0
         for size in self.sizes(n, x.shape[axis]):

@@ -133,6 +133,7 @@ class Shape(OpDef):
     """Vanishes: the sizes of the axes start..end of its input."""
 
     name = "Shape"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -147,6 +148,7 @@ class Size(OpDef):
     """Vanishes: the number of elements of its input."""
 
     name = "Size"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -206,6 +208,7 @@ class Reshape(OpDef):
     """The same elements in row-major order under another shape; `shape` holds sizes, one may be -1."""
 
     name = "Reshape"
+    strings = "moves"
     codes = True
     view = True
 
@@ -266,6 +269,7 @@ class Flatten(OpDef):
     """Reshape to a matrix: the axes before `axis` and the others"""
 
     name = "Flatten"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -280,6 +284,7 @@ class Squeeze(OpDef):
     """Reshape without axes of size 1: those named, or all"""
 
     name = "Squeeze"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -298,6 +303,7 @@ class Unsqueeze(OpDef):
     """Reshape with further axes of size 1, counted in the result"""
 
     name = "Unsqueeze"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -338,6 +344,7 @@ class Expand(OpDef):
     """Broadcast to `shape`"""
 
     name = "Expand"
+    strings = "moves"
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -369,6 +376,7 @@ class Tile(OpDef):
     """Each axis `repeats` times over"""
 
     name = "Tile"
+    strings = "moves"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, repeats = n.inputs[0], sizes(n, n.const(1, "repeats"), "repeats")

@@ -45,7 +45,7 @@ class Range:
 
 def every(d: DType) -> Range:
     """All values of a type."""
-    if d.is_float or d.is_code:  # of codes nobody asks
+    if d.is_float or d.is_opaque:  # of codes and letters nobody asks
         return Range(-math.inf, math.inf, True)
     if d is DType.BOOL:
         return Range(0, 1)
@@ -54,7 +54,7 @@ def every(d: DType) -> Range:
 
 
 def of_array(a: np.ndarray, d: DType) -> Range:
-    if a.size == 0 or d.is_code:
+    if a.size == 0 or d.is_opaque:
         return every(d)
     if not d.is_float:
         return Range(int(a.min()), int(a.max()))
@@ -278,7 +278,7 @@ def holds(to: DType, source: DType, x: Range) -> bool:
     """Whether every value of `source` in `x` is a value of the type `to`."""
     if to is source:
         return True
-    if to.is_code or source.is_code:
+    if to.is_opaque or source.is_opaque:
         return to.is_float and to not in (DType.F16, DType.BF16)
     if source.is_float:
         return to is DType.F64 or (to is DType.F32 and source in (DType.F16, DType.BF16))

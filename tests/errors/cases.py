@@ -373,8 +373,8 @@ def result_huge(tmp: Path) -> Any:
 
 
 @case
-def input_of_strings(tmp: Path) -> Any:
-    return text("g (string[2] x) => (string[2] y) { y = Identity(x) }")
+def strings_that_are_computed_with(tmp: Path) -> Any:
+    return text("g (string[2] x) => (float[2] y) { y = Cast<to = 1>(x) }")
 
 
 @case
@@ -629,7 +629,7 @@ def function_body_is_wrong(tmp: Path) -> Any:
 @case
 def all_problems_at_once(tmp: Path) -> Any:
     return text(
-        """g (float[2] x, string[2] s) => (float[2] y, float[3] z, float[2] v) {
+        """g (float[2] x, complex64[2] s) => (float[2] y, float[3] z, float[2] v) {
             a = Foo(x)
             b = Relu(a)
             y = LeakyRelu <slope = 1.0> (b)

@@ -15,6 +15,7 @@ import numpy as np
 from monobloc.ir.codes import ROUND_MODES, encode
 from monobloc.ir.expr import Expr, Fn, Load, Num, Op, Reduce, Var
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.strings import to_text
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.tfl import np_scale, np_scale64
@@ -26,6 +27,11 @@ Env = dict[Any, Array]
 
 class IndexOutside(Exception):
     """A checked run-time index lies outside its axis (MB_E_INDEX in generated code)."""
+
+
+def as_onnx(x: Array) -> Array:
+    """As ONNX's runtimes know it: strings are Python's."""
+    return to_text(x) if x.dtype == "S1" else x
 
 
 _np_erf = np.frompyfunc(math.erf, 1, 1)
@@ -113,7 +119,7 @@ class Evaluator:
 
     def _eval(self, e: Expr) -> Array:
         if isinstance(e, Num):
-            code = e.dtype.is_code
+            code = e.dtype.is_opaque
             return np.full(self.count, e.value, np.uint8 if code else e.dtype.numpy).view(e.dtype.numpy)
         if isinstance(e, Var):
             return self.env[e]

@@ -72,8 +72,8 @@ def typed(d: DType, x: np.ndarray) -> TensorProto:
     return t
 
 
-# codes of few bits: test_codes.py
-@pytest.mark.parametrize("d", [d for d in DType if not d.is_code], ids=lambda d: d.value)
+# codes of few bits and strings: test_codes.py, test_strings.py
+@pytest.mark.parametrize("d", [d for d in DType if not d.is_opaque], ids=lambda d: d.value)
 def test_every_encoding_of_every_type(d: DType) -> None:
     x = VALUES[d]
     raw = TensorProto(name="w", data_type=ELEM_TYPES[d], dims=x.shape, raw_data=x.tobytes())

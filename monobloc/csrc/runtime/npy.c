@@ -16,7 +16,7 @@ static const struct {
     {MB_I16, "<i2"},  {MB_I32, "<i4"},  {MB_I64, "<i8"}, {MB_BOOL, "|b1"},
     {MB_F16, "<f2"},  {MB_F64, "<f8"},  {MB_U32, "<u4"}, {MB_U64, "<u8"},
     {MB_BF16, "<V2"}, {MB_BF16, "|V2"}, {MB_U8, "<u1"},  {MB_I8, "<i1"},
-    {MB_F8E5M2, "<f1"}, {MB_F8E5M2, "|f1"},
+    {MB_STRING, "|S1"}, {MB_F8E5M2, "<f1"}, {MB_F8E5M2, "|f1"},
     {MB_I4, "<V1"},   {MB_U4, "<V1"},   {MB_I2, "<V1"},  {MB_U2, "<V1"},
     {MB_F4E2M1, "<V1"}, {MB_F8E8M0, "<V1"}, {MB_F8E4M3FN, "<V1"}, {MB_F8E4M3FNUZ, "<V1"},
     {MB_F8E5M2FNUZ, "<V1"},
@@ -113,6 +113,16 @@ static int eat_shape(struct scan *s, struct npy *h) {
   return 1;
 }
 
+/* "|S16" is an axis of 16 letters more: none of them is all that numpy needs for empty strings. */
+static int split_strings(struct npy *h) {
+  uint64_t room;
+  if (h->descr[0] != '|' || h->descr[1] != 'S' || !mb_parse_uint(h->descr + 2, &room)) return 1;
+  if (h->rank == MAX_RANK || room > INT32_MAX) return 0;
+  h->dims[h->rank++] = (int64_t)room;
+  h->descr[2] = '1', h->descr[3] = 0;
+  return 1;
+}
+
 static int parse_header(struct scan s, struct npy *h) {
   char key[16];
   int seen = 0;
@@ -137,7 +147,7 @@ static int parse_header(struct scan s, struct npy *h) {
     else if (s.at[-1] == '}')
       break;
   }
-  return seen == 7;
+  return seen == 7 && split_strings(h);
 }
 
 static int32_t dtype_of(const char *descr) {
@@ -178,9 +188,23 @@ static int names(const char *descr, int32_t dtype) {
 
 static int matches(const struct npy *h, const struct mb_tensor_info *t) {
   if (!names(h->descr, t->dtype) || h->rank != t->rank) return 0;
-  for (int i = 0; i < t->rank; i++)
+  int fits = t->dtype == MB_STRING && h->dims[t->rank - 1] < t->dims[t->rank - 1];
+  for (int i = 0; i < t->rank - fits; i++)
     if (h->dims[i] != t->dims[i]) return 0;
   return 1;
+}
+
+/* Shorter strings are filled up with zeros. */
+static long read_strings(int fd, const struct npy *h, const struct mb_tensor_info *t, char *to) {
+  uint64_t have = (uint64_t)h->dims[t->rank - 1], room = (uint64_t)t->dims[t->rank - 1];
+  uint64_t n = mb_element_count(t) / room, total = 0;
+  __builtin_memset(to, 0, n * room);
+  for (uint64_t i = 0; i < n; i++) {
+    long got = read_fully(fd, to + i * room, have);
+    if (got < 0) return got;
+    total += (uint64_t)got;
+  }
+  return (long)total;
 }
 
 static int order_matters(const struct npy *h) {
@@ -215,8 +239,9 @@ static int read_open(const char *path, int fd, const struct mb_tensor_info *t, v
   if (!matches(&h, t)) return mismatch(path, &h, t);
   if (h.fortran && order_matters(&h))
     return fail(path, "the file is in Fortran order\n  hint: save numpy.ascontiguousarray(x)");
-  uint64_t bytes = mb_element_count(t) * mb_dtype_size(t->dtype);
-  long got = read_fully(fd, to, bytes);
+  uint64_t bytes = mb_dtype_size(t->dtype);
+  for (int i = 0; i < h.rank; i++) bytes *= (uint64_t)h.dims[i];
+  long got = t->dtype == MB_STRING ? read_strings(fd, &h, t, to) : read_fully(fd, to, bytes);
   if (got < 0) return fail_code(path, "cannot be read", got);
   if ((uint64_t)got != bytes) {
     mb_error_about(path);
@@ -275,11 +300,13 @@ static void make_header(struct header *h, const struct mb_tensor_info *t) {
   while (descrs[i].dtype != t->dtype) i++;
   h->n = 10;
   add(h, "{'descr': '");
-  add(h, descrs[i].descr);
+  int rank = t->rank - (t->dtype == MB_STRING);
+  add(h, rank == t->rank ? descrs[i].descr : "|S");
+  if (rank < t->rank) add_number(h, (uint64_t)t->dims[rank]);
   add(h, "', 'fortran_order': False, 'shape': (");
-  for (int d = 0; d < t->rank; d++) {
+  for (int d = 0; d < rank; d++) {
     add_number(h, (uint64_t)t->dims[d]);
-    add(h, d + 1 < t->rank ? ", " : t->rank == 1 ? "," : "");
+    add(h, d + 1 < rank ? ", " : rank == 1 ? "," : "");
   }
   add(h, "), }");
   while (h->n % 64 != 63) add(h, " ");

@@ -11,6 +11,7 @@ static const struct {
     {MB_F32, "f32", 4},   {MB_U8, "u8", 1},   {MB_I8, "i8", 1},   {MB_U16, "u16", 2},
     {MB_I16, "i16", 2},   {MB_I32, "i32", 4}, {MB_I64, "i64", 8}, {MB_BOOL, "bool", 1},
     {MB_F16, "f16", 2},   {MB_F64, "f64", 8}, {MB_U32, "u32", 4}, {MB_U64, "u64", 8},
+    {MB_STRING, "char", 1},
     {MB_BF16, "bf16", 2}, {MB_I4, "i4", 1},   {MB_U4, "u4", 1},   {MB_I2, "i2", 1},
     {MB_U2, "u2", 1},     {MB_F4E2M1, "f4e2m1", 1},         {MB_F8E8M0, "f8e8m0", 1},
     {MB_F8E4M3FN, "f8e4m3fn", 1},         {MB_F8E4M3FNUZ, "f8e4m3fnuz", 1},
@@ -94,6 +95,14 @@ static int64_t as_int(int32_t dtype, const void *data, uint64_t i) {
   return ((const int64_t *)data)[i];
 }
 
+/* The i-th string in quotes; `room` bytes each. */
+static void put_string(const char *data, uint64_t room, uint64_t i) {
+  const char *s = data + i * room;
+  mb_put_char(MB_STDOUT, '"');
+  for (uint64_t k = 0; k < room && s[k]; k++) mb_put_char(MB_STDOUT, s[k]);
+  mb_put_char(MB_STDOUT, '"');
+}
+
 static void put_value(int32_t dtype, const void *data, uint64_t i) {
   if (is_float(dtype))
     mb_put_double(MB_STDOUT, as_double(dtype, data, i));
@@ -126,12 +135,17 @@ void mb_put_tensor(const struct mb_tensor_info *t, const void *data) {
   mb_put_char(MB_STDOUT, ' ');
   mb_put_type(MB_STDOUT, t->dtype, t->rank, t->dims);
   mb_put_char(MB_STDOUT, ':');
+  uint64_t room = t->dtype == MB_STRING ? (uint64_t)t->dims[t->rank - 1] : 1;
+  n /= room;
   for (uint64_t i = 0; i < n && i < SHOWN; i++) {
     mb_put_char(MB_STDOUT, ' ');
-    put_value(t->dtype, data, i);
+    if (t->dtype == MB_STRING)
+      put_string(data, room, i);
+    else
+      put_value(t->dtype, data, i);
   }
   if (n > SHOWN) mb_put_text(MB_STDOUT, " ...");
-  int vector = t->rank > 0 && n > 1 && (uint64_t)t->dims[t->rank - 1] == n;
+  int vector = t->dtype != MB_STRING && t->rank > 0 && n > 1 && (uint64_t)t->dims[t->rank - 1] == n;
   if (vector) {
     uint64_t best = argmax(t->dtype, data, n);
     mb_put_text(MB_STDOUT, " argmax ");
@@ -164,6 +178,9 @@ void mb_fill_random(const struct mb_tensor_info *t, void *data, uint64_t *state)
       case MB_F16: /* sign and ten bits as 1.m * 2^-1 or 2^-2: no conversion needed */
         ((uint16_t *)data)[i] =
             (uint16_t)((r >> 48 & 0x8000) | (13 + (r & 1)) << 10 | (r >> 20 & 1023));
+        break;
+      case MB_STRING: /* lower-case letters */
+        ((uint8_t *)data)[i] = (uint8_t)('a' + (r >> 56) % 26);
         break;
       case MB_U8:
       case MB_I8: ((uint8_t *)data)[i] = (uint8_t)(r >> 56); break;

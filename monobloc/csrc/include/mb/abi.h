@@ -49,6 +49,7 @@ enum mb_dtype {
   MB_I16 = 5,
   MB_I32 = 6,
   MB_I64 = 7,
+  MB_STRING = 8, /* the last dimension is the room for each, in bytes; zeros fill it up */
   MB_BOOL = 9,
   MB_F16 = 10,
   MB_F64 = 11,
