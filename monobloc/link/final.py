@@ -9,11 +9,11 @@ from pathlib import Path
 from monobloc.cache import write_atomic
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
-from monobloc.link import foreign, memory, remarks, stack, trace
+from monobloc.link import foreign, memory, remarks, room, stack, trace
 from monobloc.link.foreign import Kernels
 from monobloc.link.objects import model_files, source_jobs, trial_link
 from monobloc.link.request import Request
-from monobloc.link.support import are_large, memory_files, runtime_files, weights_file
+from monobloc.link.support import WeightsFile, are_large, memory_files, runtime_files, weights_file
 from monobloc.link.trace import Trace
 from monobloc.object import ar, fat, toolchain
 from monobloc.object.fat import Object
@@ -60,8 +60,9 @@ def link(
 ) -> Linked:
     """`sections`: where weights go that memory regions hold."""
     code: list[Path | str] = []
+    weights = weights_file(whole.programs, sections, folder, r)
     if whole.programs:
-        code += [*(p.out for p in parts), weights_file(whole.programs, sections, folder, r)]
+        code += [*(p.out for p in parts), weights.path]
     else:
         code += _as_they_are(r.objects, folder, r.o)
     code += runtime_files(whole.prefixes, folder, r)
@@ -70,28 +71,38 @@ def link(
     r.progress("linking")
     known = whole.known(sections)
     if r.closed:
+        weights.write(wait=False)
         return _relocatable([*code, *kernels.inputs], whole, known, kernels, folder, r)
-    return _image(code, whole, known, kernels, folder, r)
+    return _image(code, weights, whole, known, kernels, folder, r)
 
 
 # -- executables and shared libraries -------------------------------------------------------------------
 def _image(
-    code: Sequence[Path | str], whole: Whole, known: memory.Known, kernels: Kernels, folder: Path, r: Request
+    code: Sequence[Path | str], weights: WeightsFile, whole: Whole, known: memory.Known, kernels: Kernels, folder: Path,
+    r: Request,
 ) -> Linked:
     bounds: dict[str, int] = {}
     traced = [Trace()]
 
     def examine(path: Path, link_map: Path | None) -> None:
+        places = room.fill(path, weights.weights, waiting)
         used = memory.usage(ar.map_file(path))
         traced[0] = replace(trace.of_file(path, trace.map_text(link_map), r.user), remarks=remarks.read(folder))
         measure = (bool(whole.programs) or r.o.lto != "none") and kernels.bounded
         alone = not (r.user or kernels.inputs)
         bounds.update(stack.finish(path, whole.prefixes, not r.o.debug, alone, measure))
+        room.identify(path, places)
         memory.check_image(used, max(bounds.values(), default=None), known, r.o)
 
     job = _job(code, whole, kernels, folder, r)
     with lto_folder(r.cache if r.o.lto == "thin" and not _tells(r.o) else None, whole.prefixes) as known_code:
-        made = toolchain.link(replace(job, thinlto_cache=known_code), finish=examine)
+        job = replace(job, thinlto_cache=known_code)
+        try:
+            waiting = weights.write(wait=not r.o.link_args)  # they may do with sections and symbols what they like
+            made = toolchain.link(job, finish=examine)
+        except room.NoRoom:
+            waiting = weights.write(wait=False)
+            made = toolchain.link(job, finish=examine)
     return Linked(made.out, bounds, traced[0])
 
 

@@ -14,7 +14,6 @@ time, and a cycle is a recursion; both are errors. What signal handlers take com
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import struct
 from bisect import bisect_right
@@ -25,7 +24,7 @@ from pathlib import Path
 from monobloc.errors import InternalError, LinkError
 from monobloc.object import elf
 from monobloc.object.elf import Buffer, Elf, Symbol
-from monobloc.object.strip import build_id_place, stripped_end
+from monobloc.object.strip import stripped_end
 
 LINK_FLAGS = ("--emit-relocs",)
 LTO_FLAGS = ("-mllvm", "-stack-size-section")
@@ -279,10 +278,6 @@ def finish(
         for p, b in bounds.items():
             if (at := info_place(e, p)) is not None:
                 _PLACE.pack_into(data, at, b)
-        if (ident := build_id_place(e)) is not None:
-            at, size = ident
-            made = hashlib.sha256(bytes(data[at : at + size]) + repr(sorted(bounds.items())).encode())
-            data[at : at + size] = made.digest()[:size]
         if strip:
             data[: len(head)] = head
             f.truncate(end)

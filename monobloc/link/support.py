@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import write_atomic
 from monobloc.codegen.interface import model_table, shared_memory
 from monobloc.codegen.lower import Lowered
-from monobloc.link import merge
+from monobloc.link import merge, room
 from monobloc.link.objects import INCLUDE, compile_runtime, stored_weight
 from monobloc.link.request import Request
 from monobloc.object import fat, toolchain
@@ -17,13 +18,27 @@ from monobloc.object.toolchain import CompileJob
 
 
 # -- weights ------------------------------------------------------------------------------------------
-def weights_file(programs: Sequence[Lowered], sections: Mapping[str, str], folder: Path, r: Request) -> Path:
-    """One native object of all weights."""
-    out = folder / "weights.o"
+@dataclass(frozen=True)
+class WeightsFile:
+    """One native object of all weights; large ones may wait for the link to make room for them."""
+
+    path: Path
+    weights: Mapping[str, Weight]
+    names: Mapping[str, Sequence[str]]  # what the programs' code calls each, by content
+    inside: Mapping[str, tuple[str, int]]
+    r: Request
+
+    def write(self, wait: bool) -> dict[str, str]:
+        """The symbols of those that wait, by content."""
+        waiting = room.waiting(self.weights, self.inside) if wait else frozenset()
+        write_atomic(self.path, fat.weights_object(self.weights, self.r.o.target.elf_machine, self.r.o.large_over,
+                                                   self.names, self.inside, waiting))
+        return {k: self.names[k][0] for k in waiting}
+
+
+def weights_file(programs: Sequence[Lowered], sections: Mapping[str, str], folder: Path, r: Request) -> WeightsFile:
     weights = weights_of(programs, sections)
-    write_atomic(out, fat.weights_object(weights, r.o.target.elf_machine, r.o.large_over, weight_names(programs),
-                                         merge.inside(weights)))
-    return out
+    return WeightsFile(folder / "weights.o", weights, weight_names(programs), merge.inside(weights), r)
 
 
 def are_large(programs: Sequence[Lowered], r: Request) -> bool:

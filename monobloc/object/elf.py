@@ -311,7 +311,10 @@ Chunk = Buffer | Later  # of a file to be written
 
 @dataclass(frozen=True)
 class NewSection:
-    """A section to append. `comdat` names the symbol of its group: linkers keep one of each."""
+    """A section to append. `comdat` names the symbol of its group: linkers keep one of each.
+
+    Of a section of type SHT_NOBITS only the size is written.
+    """
 
     name: str
     data: Chunk | Sequence[Buffer]
@@ -420,7 +423,7 @@ class _Writer:
             if sec.comdat:
                 self.group(found[sec.comdat], index)
             flags = sec.flags | (SHF_GROUP if sec.comdat else 0)
-            offset = self.put(sec.buffers, sec.align)
+            offset = self.put(sec.buffers if sec.type != SHT_NOBITS else [], sec.align)
             self.header(sec.name, sec.type, flags, 0, offset, sec.size, 0, 0, sec.align, 0)
         if wanted:
             raise LinkError(

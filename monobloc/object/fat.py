@@ -18,7 +18,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,12 +88,13 @@ def weight_symbol(content_hash: str) -> str:
 def weight_sections(
     weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
     names: Mapping[str, Sequence[str]] | None = None, inside: Mapping[str, tuple[str, int]] | None = None,
+    without: Collection[str] = (),
 ) -> tuple[list[elf.NewSection], list[elf.NewSymbol]]:
     """The weights as data that any linker merges by content.
 
     With `names`, symbols of each weight's own in place of that by content: then each is in one file
     only, so there is nothing to merge. The first of them has the weight's size, the others have none.
-    `inside` are weights that are names for a place in another one.
+    `inside` are weights that are names for a place in another one. Of those `without` only the size is written.
     """
     large = machine == elf.EM_X86_64 and sum(w.size for w in weights.values()) > large_over
     prefix, flags = (".lrodata", elf.SHF_X86_64_LARGE) if large else (".rodata", 0)
@@ -106,7 +107,8 @@ def weight_sections(
         if not _WEIGHT_SECTION.fullmatch(name):
             raise LinkError(f"`{h}` cannot be the name of a weight")
         name = f"{w.section}.{h}" if w.section else name
-        sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, comdat=symbol))
+        kind = elf.SHT_NOBITS if h in without else elf.SHT_PROGBITS
+        sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, kind, symbol))
         own = [symbol] if names is None else names[h]
         symbols += [elf.NewSymbol(s, name, size=w.size if k == 0 else 0) for k, s in enumerate(own)]
         section[h] = name
@@ -118,9 +120,10 @@ def weight_sections(
 def weights_object(
     weights: Mapping[str, Weight], machine: int, large_over: int = LARGE_OVER,
     names: Mapping[str, Sequence[str]] | None = None, inside: Mapping[str, tuple[str, int]] | None = None,
+    without: Collection[str] = (),
 ) -> list[Chunk]:
     """A relocatable of weights alone, as chunks to write."""
-    return elf.write_object(machine, *weight_sections(weights, machine, large_over, names, inside))
+    return elf.write_object(machine, *weight_sections(weights, machine, large_over, names, inside, without))
 
 
 def other_symbols(objects: Sequence[Object]) -> list[str]:

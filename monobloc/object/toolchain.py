@@ -473,9 +473,10 @@ class Linked:
     warnings: str
 
 
+# The build id of an image is made when the linker is done (`link/room.py`): here is place for it.
 _HARDENING = (
     *("-z", "relro", "-z", "now", "-z", "noexecstack"),
-    *("--build-id=sha1", "--hash-style=gnu", "--eh-frame-hdr"),
+    *(f"--build-id=0x{'00' * 20}", "--hash-style=gnu", "--eh-frame-hdr"),
 )
 
 

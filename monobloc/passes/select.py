@@ -33,6 +33,7 @@ class Select:
             c = parts(node)
             pick = select_integer if c.is_integer else select_matmul if c.is_matrix else select_conv
             pick(g, c, ctx, packed)
+            ctx.spool.settle(node.used)
             ctx.reason(node, self.name, f"kernel {node.attrs['kernel']} with {dict(node.attrs['tiles'])}")
             changed = True
         return changed
