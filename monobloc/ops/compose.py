@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from monobloc.ir.expr import I64, Expr, Fn, Load, Num, Var
+from monobloc.ir.expr import I64, Expr, Fn, Load, Num, Op, Var, call, walk
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import opdef
+
+
+def checked(e: Expr, at: Sequence[Expr]) -> Expr:
+    """An expression behind the checks of indices that it does not need"""
+    for i in at:
+        if any(isinstance(x, Op) and x.fn in ("index", "index_below") for x in walk(i)):
+            e = call("checked", e, i)
+    return e
 
 
 def reader(v: Value) -> Fn:
@@ -15,7 +23,8 @@ def reader(v: Value) -> Fn:
     if v.const is not None and v.type.size == 1:
         x = v.dtype.codes(v.const.array).reshape(-1)[0]
         num = Num(x.item() if v.dtype is not DType.BF16 else float(x), v.dtype)
-        return lambda *_: num
+        # an index that is data is checked although every index reads the same
+        return lambda *i: checked(num, i)
     return lambda *i: Load(v, tuple(i), v.dtype)
 
 

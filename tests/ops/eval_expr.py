@@ -82,7 +82,7 @@ FUNCTIONS: dict[str, Any] = {
     "pow": _wide(np.power), "ipow": lambda a, b: np.power(a, np.maximum(b, 0)),
     "fmod": np.fmod, "mod": np.mod, "irem": _rem(np.fmod), "imod": _rem(np.mod),
     "clip_lo": lambda x, lo: np.where(lo > x, lo, x), "clip_hi": lambda x, hi: np.where(hi < x, hi, x),
-    "isnan": np.isnan, "select": np.where, "fma": lambda a, b, c: a * b + c,
+    "isnan": np.isnan, "select": np.where, "checked": lambda value, index: value, "fma": lambda a, b, c: a * b + c,
     "tfl_scale": np_scale, "tfl_scale64": np_scale64,
     "tfl_divide": np_divide,
 }  # fmt: skip

@@ -71,8 +71,11 @@ def agree(
     wants = runtime(model, feeds)
     for got, want in zip(ours(model, feeds), wants, strict=True):
         near(op, got, want, rtol, atol, off)
-    module = sys._getframe(1).f_globals["__name__"]
-    MADE.setdefault(module, []).append((model, feeds, wants, (rtol, atol, off)))
+    remember(sys._getframe(1).f_globals["__name__"], model, feeds, wants, (rtol, atol, off))
+
+
+def remember(module: str, *compared: Any) -> None:
+    MADE.setdefault(module, []).append(compared)
 
 
 def near(op: str, got: Array, want: Array, rtol: float, atol: float, off: int) -> None:
@@ -247,12 +250,16 @@ def test_weights_of_few_bits_stay_packed(tmp_path: Path, cache: Path) -> None:
     near("MatMulNBits", CompiledModel(out).run(feeds)["y0"], ours(model, feeds)[0], 1e-2, 1e-2, 0)
 
 
+def opsets_of(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:
+    return tuple((o.domain, o.version) for o in model.opset_import)
+
+
 def compiled(module: str, tmp_path: Path, cache: Path) -> None:
     """All nodes that the tests of a module compared, as one model of each opset through the whole compiler"""
     if module not in MADE:
         pytest.skip("no other test of this module ran here")
-    for opset in sorted({m.opset_import[0].version for m, *_ in MADE[module]}):
-        made = [x for x in MADE[module] if x[0].opset_import[0].version == opset]
+    for number, opsets in enumerate(sorted({opsets_of(m) for m, *_ in MADE[module]})):
+        made = [x for x in MADE[module] if opsets_of(x[0]) == opsets]
         joined, feeds = None, {}
         for k, (model, given, _, _) in enumerate(made):
             part = compose.add_prefix(model, f"m{k}_")
@@ -262,7 +269,7 @@ def compiled(module: str, tmp_path: Path, cache: Path) -> None:
                 continue
             for field in ("node", "input", "output", "initializer"):
                 getattr(joined.graph, field).extend(getattr(part.graph, field))
-        out = tmp_path / f"m{opset}.so"
+        out = tmp_path / f"m{number}.so"
         g = load_onnx(joined).graph
         link_modules([Module(g, "m", "m")], Request(out, "shared", Options(lto="none", cache=cache)))
         got = CompiledModel(out).run(feeds)

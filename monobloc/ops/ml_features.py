@@ -1,0 +1,186 @@
+"""Features (`ai.onnx.ml`): scaling, replacing, encoding, choosing and joining columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+from monobloc.ops import OpDef
+from monobloc.ops.build import read_as
+from monobloc.ops.ml_scores import ML, constant
+
+F32, I64 = DType.F32, DType.I64
+
+
+def floats(b: Any, x: Value) -> Value:
+    return x if x.dtype is F32 else b.one("Cast", x, to=F32)
+
+
+def per_column(b: Any, n: Any, what: str, values: Sequence[float], x: Value, dtype: DType) -> Value:
+    """One value for all columns, or one for each"""
+    if len(values) not in (1, x.shape[-1] if x.type.rank else 1):
+        n.fail(f"{len(values)} values of `{what}` for {x.type}")
+    return b.const(np.asarray(values if len(values) > 1 else values[0], dtype.numpy))
+
+
+class Scaler(OpDef):
+    """(x - offset) * scale"""
+
+    name = "Scaler"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = floats(b, n.inputs[0])
+        offset, scale = (n.attrs.get(k) or [d] for k, d in (("offset", 0.0), ("scale", 1.0)))
+        y = b.one("Sub", x, per_column(b, n, "offset", offset, x, F32))
+        return [b.one("Mul", y, per_column(b, n, "scale", scale, x, F32))]
+
+
+class Normalizer(OpDef):
+    """Rows divided by their largest element, the sum of absolutes, or the root of the sum of squares; not by 0"""
+
+    name = "Normalizer"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, norm = floats(b, n.inputs[0]), n.attrs.get("norm", "MAX")
+        reduce = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(norm)
+        if reduce is None or x.type.rank not in (1, 2):
+            n.fail(f"norm `{norm}` of {x.type}, must be MAX, L1 or L2 of rows")
+        size = b.one(reduce, x, axes=[x.type.rank - 1], keepdims=1)
+        return [b.one("Div", x, b.one("Where", b.one("Equal", size, constant(b, 0)), constant(b, 1), size))]
+
+
+class Binarizer(OpDef):
+    """1 above the threshold, else 0"""
+
+    name = "Binarizer"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        high = b.one("Greater", x, b.const(float(n.attrs.get("threshold", 0.0)), x.dtype))
+        return [b.one("Cast", high, to=x.dtype)]
+
+
+class Imputer(OpDef):
+    """One value (it may be NaN) replaced by another, which a column may have of its own"""
+
+    name = "Imputer"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        kind = "float" if x.dtype.is_float else "int64"
+        values, old = n.attrs.get(f"imputed_value_{kind}s"), n.attrs.get(f"replaced_value_{kind}", 0)
+        if not values:
+            n.fail(f"has no imputed_value_{kind}s for {x.type}")
+        gone = b.one("IsNaN", x) if old != old else b.one("Equal", x, b.const(old, x.dtype))
+        return [b.one("Where", gone, per_column(b, n, "imputed values", values, x, x.dtype), x)]
+
+
+class OneHotEncoder(OpDef):
+    """A further axis with 1 at the category that an element is; of others an error, or zeros"""
+
+    name = "OneHotEncoder"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, categories = n.inputs[0], n.attrs.get("cats_int64s")
+        if not categories:
+            n.unsupported("a OneHotEncoder of strings")
+        x = b.one("Cast", x, to=I64) if x.dtype is not I64 else x
+        each = b.one("Reshape", x, shape=[*x.shape, 1])
+        y = b.one("Cast", b.one("Equal", each, b.const(np.array(categories, np.int64))), to=F32)
+        if n.attrs.get("zeros", 1):
+            return [y]
+        none = b.one("Equal", b.emit("ReduceMax", [y], {"axes": [x.type.rank], "keepdims": 1})[0], constant(b, 0))
+        # an index outside its axis is the error of a run
+        one = read_as(b, n, "Gather", [constant(b, [1]), b.one("Cast", none, to=I64)], axis=0)
+        return [b.one("Mul", y, one)]
+
+
+class LabelEncoder(OpDef):
+    """The value of the key that an element is, else the default"""
+
+    name = "LabelEncoder"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        keys, values = self._table(n, "keys"), self._table(n, "values")
+        if keys is None or values is None:
+            return n.unsupported("a LabelEncoder of strings")
+        if len(keys) != len(values):
+            n.fail(f"{len(keys)} keys for {len(values)} values")
+        default = self._default(n, values)
+        keys = keys.astype(x.dtype.numpy)
+        each = b.one("Reshape", x, shape=[*x.shape, 1])
+        same = b.one("Equal", each, b.const(keys))
+        if n.opset >= 4 and x.dtype.is_float and np.isnan(keys).any():  # before, NaN was no key
+            same = b.one("Or", same, b.one("And", b.one("IsNaN", each), b.const(np.isnan(keys))))
+        hits, last = b.one("Cast", same, to=F32), x.type.rank
+        found = b.emit("ReduceMax", [hits], {"axes": [last], "keepdims": 0})[0]
+        at = b.one("ArgMax", hits, axis=last, keepdims=0, select_last_index=0)
+        y = read_as(b, n, "Gather", [b.const(values), at], axis=0)
+        return [b.one("Where", b.one("Greater", found, constant(b, 0)), y, b.const(default))]
+
+    def _table(self, n: Any, which: str) -> np.ndarray | None:
+        if f"{which}_tensor" in n.attrs:
+            found: np.ndarray = n.attrs[f"{which}_tensor"].ravel()
+            return found if found.dtype.kind in "fiu" else None
+        for kind, d in (("int64s", np.int64), ("floats", np.float32)):
+            if n.attrs.get(f"{which}_{kind}"):
+                return np.array(n.attrs[f"{which}_{kind}"], d)
+        return None
+
+    def _default(self, n: Any, values: np.ndarray) -> np.ndarray:
+        if "default_tensor" in n.attrs:
+            return np.asarray(n.attrs["default_tensor"]).reshape(()).astype(values.dtype)
+        given = n.attrs.get("default_int64", -1) if values.dtype.kind in "iu" else n.attrs.get("default_float", -0.0)
+        return np.array(given, values.dtype)
+
+
+class ArrayFeatureExtractor(OpDef):
+    """Chosen columns; a vector is one row"""
+
+    name = "ArrayFeatureExtractor"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, at = n.inputs
+        x = b.one("Reshape", x, shape=[1, *x.shape]) if x.type.rank == 1 else x
+        return [read_as(b, n, "Gather", [x, b.one("Reshape", at, shape=[at.type.size])], axis=-1)]
+
+
+class FeatureVectorizer(OpDef):
+    """Inputs side by side, as floats; each a row of its first columns"""
+
+    name = "FeatureVectorizer"
+    domain = ML
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        widths = n.attrs.get("inputdimensions") or [v.shape[-1] if v.type.rank else 1 for v in n.inputs]
+        parts = []
+        for v, width in zip(n.inputs, widths, strict=True):
+            rows = v.shape[0] if v.type.rank > 1 else 1
+            if rows * width != v.type.size:
+                n.unsupported(f"{v.type} as rows of {width}")
+            parts.append(b.one("Reshape", floats(b, v), shape=[rows, width]))
+        return [parts[0] if len(parts) == 1 else b.emit("Concat", parts, {"axis": 1})[0]]
+
+
+class ZipMap(OpDef):
+    """Refused: a map from labels to numbers is no tensor. So are the other operators of maps."""
+
+    name = "ZipMap"
+    domain = ML
+    aliases = ("CastMap", "DictVectorizer")
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        hint = "export without it: `options={'zipmap': False}` in skl2onnx, or make its input the model's output"
+        return n.unsupported("a map from labels to numbers", hint=hint if n.op == "ZipMap" else "pass a tensor instead")
