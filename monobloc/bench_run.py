@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from monobloc import litert
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.loader import CompiledModel
+from monobloc.oracles import own_oracle
 from monobloc.run_image import Executable, call
 from monobloc.verify_run import ort_session
 
@@ -116,9 +116,10 @@ def openvino(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Cont
 
 
 def peer(name: str, model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Contender:
-    """A peer by name; of a TFLite model, what reads those."""
-    if model.suffix == ".tflite":
-        return Contender("LiteRT", threads, litert.timed(model, feeds, threads))
+    """A peer by name; of a format of another framework, that."""
+    own = own_oracle(model)
+    if own is not None:
+        return Contender(own.NAME, threads, own.timed(model, feeds, threads))
     return {"onnxruntime": onnxruntime, "openvino": openvino}[name](model, feeds, threads)
 
 

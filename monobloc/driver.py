@@ -16,7 +16,7 @@ from monobloc.cache import Cache, default_root, write_atomic
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import identifier
 from monobloc.errors import LinkError, ModelError, ToolchainError, tell
-from monobloc.frontend import MODEL_SUFFIXES, Choices, Imported, load_model
+from monobloc.frontend import Choices, Imported, is_model_file, is_program, load_model
 from monobloc.ir.dims import NamedShape, normal
 from monobloc.kernels.foreign import Row, read_rows
 from monobloc.link import bitcode, gone
@@ -261,7 +261,7 @@ def write_headers(modules: Sequence[Module], folder: Path, o: Options, lowerings
 
 
 def is_model(path: Path) -> bool:
-    return path.suffix in MODEL_SUFFIXES
+    return is_model_file(path)
 
 
 def open_cache(o: Options) -> Cache | None:
@@ -285,6 +285,7 @@ def user_cache() -> Path:
 # -- Python -------------------------------------------------------------------------------------------
 def compile(  # noqa: A001 - the public name
     model: str | Path | bytes | Mapping[str, Any] | Any,
+    args: Sequence[Any] | None = None,
     target: str = "host",
     shape: Mapping[str, Sequence[int | str]] | None = None,
     dim: Mapping[str, int | Sequence[int]] | None = None,
@@ -292,6 +293,8 @@ def compile(  # noqa: A001 - the public name
     numerics: str = "default",
     threads: int = 1,
     *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     cpu: str | None = None,
     optimize: str = "speed",
     bind: Mapping[str, Any] | None = None,
@@ -306,7 +309,9 @@ def compile(  # noqa: A001 - the public name
 ) -> CompiledModel:
     """Compile a model and load it: `m = compile("m.onnx"); y = m(x)`.
 
-    `model` is a path, the bytes of a file or an `onnx.ModelProto`; or several of them by name, which
+    `model` is a path, the bytes of a file, an `onnx.ModelProto`, a PyTorch program (`torch.export.export`) or a
+    `torch.nn.Module`, which is exported with the example inputs `args` and `kwargs` first, and `dynamic_shapes` as
+    PyTorch has it; or several of them by name, which
     `connect` makes one: `compile({"body": "b.onnx", "head": h}, connect=["head=body"])`, where `shape`,
     `bind` and `keep_output` say `head.x`. `cache` is a folder, by default the user's. Raises MonoblocError
     with everything that is wrong with the model.
@@ -326,7 +331,7 @@ def compile(  # noqa: A001 - the public name
     if lost := [k for k in o.shapes if not alone and not k.startswith(tuple(f"{t}." for t, _ in models))]:
         raise ModelError(f"`{lost[0]}` names none of the models", hints=[f"write `{models[0][0]}.{lost[0]}`"])
     for k, (title, one) in enumerate(models):
-        source, data = _source(one)
+        source, data = _source(_exported(one, args, kwargs, dynamic_shapes))
         mine = o if alone else _share(o, title)
         mine = replace(mine, name=title or None)
         _add_model(given, source, import_model(data, mine), mine, Path(folder.name) / f"{k}.o", quiet)
@@ -354,6 +359,21 @@ def _share(o: Options, title: str) -> Options:
     return for_import(replace(o, shapes=own), o, title, alone=False)
 
 
+def _exported(model: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, shapes: Any) -> Any:
+    """A PyTorch module as a program; others as they are"""
+    if not hasattr(model, "named_parameters"):
+        if args is not None or kwargs is not None or shapes is not None:
+            raise ModelError("example inputs are given, and the model is no PyTorch module",
+                             hints=["what is not the model is given by name: `target=...`"])
+        return model
+    if args is None and kwargs is None:
+        raise ModelError(f"{type(model).__name__} is a PyTorch module, which is exported with example inputs",
+                         hints=["`monobloc.compile(module, (x,))`"])
+    from monobloc.frontend.torch.program import export
+
+    return export(model, args or (), kwargs, shapes)
+
+
 def _source(model: Any) -> tuple[Path, Any]:
     if isinstance(model, (str, Path)):
         return Path(model), Path(model)
@@ -361,4 +381,6 @@ def _source(model: Any) -> tuple[Path, Any]:
         return Path("model.onnx"), bytes(model)
     if hasattr(model, "SerializeToString"):
         return Path("model.onnx"), model
-    raise ModelError(f"cannot compile {type(model).__name__}: give a path, bytes or a ModelProto")
+    if is_program(model):
+        return Path("model.pt2"), model
+    raise ModelError(f"cannot compile {type(model).__name__}: give a path, bytes, a ModelProto or a PyTorch module")

@@ -13,7 +13,7 @@ from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.tflite.importer import port_names
 from monobloc.frontend.tflite.schema import read_model
 
-INSTALL = "pip install 'monobloc[litert]'"
+NAME, INSTALL = "LiteRT", "pip install 'monobloc[litert]'"
 
 
 def installed() -> bool:

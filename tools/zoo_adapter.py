@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import monobloc
+from monobloc.frontend.describe import describe
 from monobloc.frontend.tflite.schema import read_model
 
 MODES = ("none", "thin", "full")
@@ -32,23 +33,33 @@ def _stepped(m: Any, path: str, feeds: dict[str, np.ndarray], steps: int) -> dic
     return {name: np.stack([y[k] for y in made]) if steps else made[0][k] for k, name in enumerate(outs)}
 
 
-def _sizes(meta: dict[str, Any], feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+def _program(m: Any, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A PyTorch program, whose inputs and outputs the zoo's files number"""
+    got = m.run({s.name: feeds[str(k)] for k, s in enumerate(m.inputs)})
+    return {str(k): got[s.name] for k, s in enumerate(m.outputs)}
+
+
+def _sizes(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     """One image for all examples: axes that have other sizes in another example are dimensions of the run."""
+    called = {str(k): p.name for k, p in enumerate(describe(path).inputs)} if path.endswith(".pt2") else {}
     shapes: dict[str, list[int | str]] = {name: list(x.shape) for name, x in feeds.items()}
     names: dict[tuple[int, ...], str] = {}
     for name, shape in shapes.items():
         for axis in range(len(shape)):
-            met = tuple(e["inputs"][name]["shape"][axis] for e in meta["examples"])
+            ports = [e["inputs"][int(name)] if called else e["inputs"][name] for e in meta["examples"]]
+            met = tuple(p["shape"][axis] for p in ports)
             if len(set(met)) > 1:
                 shape[axis] = names.setdefault(met, f"s{len(names)}")
-    return {"shape": shapes, "dim": {name: met for met, name in names.items()}}
+    return {"shape": {called.get(k, k): v for k, v in shapes.items()}, "dim": {n: met for met, n in names.items()}}
 
 
 def _once(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], lto: str, threads: int,
           steps: int = 0) -> dict[str, np.ndarray]:
     tflite = path.endswith(".tflite")
-    m = monobloc.compile(path, lto=lto, threads=threads, **({} if tflite else _sizes(meta, feeds)))
+    m = monobloc.compile(path, lto=lto, threads=threads, **({} if tflite else _sizes(path, meta, feeds)))
     try:
+        if path.endswith(".pt2"):
+            return _program(m, feeds)
         return _stepped(m, path, feeds, steps) if tflite else m.run(feeds)
     finally:
         m.stop()

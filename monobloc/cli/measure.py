@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monobloc import bench_run, driver, litert, verify_run
+from monobloc import bench_run, driver, verify_run
 from monobloc.bench_run import LayerTime, Timing
 from monobloc.cli import Usage, console
 from monobloc.cli.flags import Flags
@@ -19,6 +19,7 @@ from monobloc.errors import ModelError, MonoblocError, UnsupportedError
 from monobloc.feeds import Feeds, random_feeds, read_feeds, split_examples, write_outputs
 from monobloc.loader import CompiledModel, TensorSpec
 from monobloc.options import Options
+from monobloc.oracles import own_oracle
 from monobloc.report import facts
 from monobloc.run_image import Built, Executable, Runnable, build_to_run, is_image, open_image
 from monobloc.targets import runs_here
@@ -117,9 +118,10 @@ def compared(path: Path, o: Options, built: Built, feeds: Feeds, how: Verify) ->
     def oracle(feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return expected(path, o, built, dict(feeds), how.against)
 
-    if path.suffix == ".tflite" and oracle_of(path, o, how.against) == "reference" and how.against != "reference":
-        console.note("compared with our own reference" + ("" if litert.installed() else
-                     f": LiteRT is not installed\n  hint: {litert.INSTALL}"))
+    if oracle_of(path, o, how.against) == "reference" and how.against != "reference":
+        own = own_oracle(path)
+        console.note("compared with our own reference" + ("" if own.installed() else
+                     f": {own.NAME} is not installed\n  hint: {own.INSTALL}"))
     want = oracle(feeds)
     found = verify_run.compare_all(built.image.run(feeds), want, how.rtol, how.atol)
     if how.rtol is not None or how.atol is not None:
@@ -129,9 +131,13 @@ def compared(path: Path, o: Options, built: Built, feeds: Feeds, how: Verify) ->
 
 def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -> dict[str, np.ndarray]:
     if against == "reference":
+def _own_expected(path: Path, o: Options, built: Built, feeds: Feeds) -> dict[str, np.ndarray]:
+    """By its framework, or by us where that is not installed or knows no such output"""
+    own = own_oracle(path)
+    if oracle_of(path, o, own.NAME) == "reference":
         return verify_run.reference(built.made.imported[str(path)].graphs, feeds)
-    if path.suffix == ".tflite":
-        return _tflite_expected(path, o, built, feeds)
+    found: dict[str, np.ndarray] = own.Session(path).run({**feeds, **o.bind})
+    return found
     if o.start_from:
         raise UnsupportedError("onnxruntime cannot start inside a graph", hints=["`--against reference`, or `--data`"])
     if o.keep_outputs:
@@ -142,17 +148,20 @@ def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -
 
 
 def oracle_of(path: Path, o: Options, against: str) -> str:
-    """Who says what is right: a TFLite model is compared with LiteRT where that is installed."""
-    if path.suffix != ".tflite" or against == "reference":
+    """Who says what is right: a model of another format is compared with its own framework where that is installed."""
+    own = own_oracle(path)
+    if own is None or against == "reference":
         return against
-    return "reference" if o.start_from or o.keep_outputs or not litert.installed() else "LiteRT"
+    return "reference" if o.start_from or o.keep_outputs or not own.installed() else str(own.NAME)
 
 
-def _tflite_expected(path: Path, o: Options, built: Built, feeds: Feeds) -> dict[str, np.ndarray]:
-    """LiteRT's reference kernels, or ours where it is not installed or knows no such output"""
-    if oracle_of(path, o, "LiteRT") == "reference":
+def _own_expected(path: Path, o: Options, built: Built, feeds: Feeds) -> dict[str, np.ndarray]:
+    """By its framework, or by us where that is not installed or knows no such output"""
+    own = own_oracle(path)
+    if oracle_of(path, o, own.NAME) == "reference":
         return verify_run.reference(built.made.imported[str(path)].graphs, feeds)
-    return litert.Session(path).run({**feeds, **o.bind})
+    found: dict[str, np.ndarray] = own.Session(path).run({**feeds, **o.bind})
+    return found
 
 
 def difference_rows(found: Sequence[Difference]) -> list[list[str]]:
@@ -185,8 +194,8 @@ def _show_verified(path: Path, found: Sequence[Difference], how: Verify) -> None
 
 def _per_layer(path: Path, o: Options, how: Verify) -> None:
     """Every value the model makes as an output, compared in the model's order."""
-    if path.suffix == ".tflite":
-        raise UnsupportedError("`--per-layer` of a TFLite model is not supported",
+    if own_oracle(path) is not None:
+        raise UnsupportedError(f"`--per-layer` of a {path.suffix} model is not supported",
                                hints=["`--keep-output TENSOR` makes an inner tensor an output"])
     inner = _comparable(path, o)
     names = [i.value for i in inner]

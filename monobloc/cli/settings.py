@@ -37,7 +37,7 @@ from monobloc.cli import Usage
 from monobloc.cli.flags import FIXED, FLAGS, MODEL, Flags, key_of, word_of
 from monobloc.driver import SourceFlags, operators, read_kernels, user_cache
 from monobloc.errors import ModelError, MonoblocError
-from monobloc.frontend import MODEL_SUFFIXES
+from monobloc.frontend import is_model_file
 from monobloc.kernels.foreign import rows_of
 from monobloc.link.connect import parse_connections
 from monobloc.link.persist import parse_persist
@@ -230,7 +230,7 @@ def work_on(files: Sequence[Path], flags: Flags, output: Path | None = None) -> 
 
 def _named_work(files: Sequence[Path], flags: Flags, output: Path | None) -> Work:
     o = options(flags)
-    models = [f for f in files if f.suffix in MODEL_SUFFIXES]
+    models = [f for f in files if is_model_file(f)]
     if len(models) > 1 and o.name and not o.connect:
         raise Usage("`--name` names one model, and several are given\n  hint: names go into a project file")
     own = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
@@ -241,14 +241,14 @@ def _project_work(files: Sequence[Path], flags: Flags, output: Path | None) -> W
     p = read_project(flags.get("project", PROJECT))
     merged = {**p.flags, **flags}
     own = {path.resolve(): f for path, f in p.models}
-    chosen = [(f, own.get(f.resolve(), {})) for f in files if f.suffix in MODEL_SUFFIXES] if files else list(p.models)
+    chosen = [(f, own.get(f.resolve(), {})) for f in files if is_model_file(f)] if files else list(p.models)
     given = {k: v for k, v in flags.items() if k in MODEL_KEYS and (len(chosen) == 1 or k not in FIXED_KEYS)}
     given = {} if "connect" in merged and set(given) == {"name"} else given
     if len(chosen) > 1 and given:
         raise Usage(f"`--{word_of(next(iter(given)))}` is of one model, and `{p.path}` has several")
     shared = {k: v for k, v in merged.items() if k != "name"}  # of the whole, as `connect` is
     models = tuple((path, options(_joined({**shared, **given}, {**f, **given}))) for path, f in chosen)
-    rest = tuple(f for f in files if f.suffix not in MODEL_SUFFIXES) if files else p.sources
+    rest = tuple(f for f in files if not is_model_file(f)) if files else p.sources
     if not models and not rest:
         raise ModelError(f"{p.path}: names no model", hints=["[[model]]\n        path = \"m.onnx\""])
     whole = {k: v for k, v in merged.items()

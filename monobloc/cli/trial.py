@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from monobloc import bench_run, driver, litert, verify_run
+from monobloc import bench_run, driver, verify_run
 from monobloc.cli import Usage, console, measure
 from monobloc.cli.flags import CODE, FIXED, FLAGS, MACHINE, MODEL, Flags, word_of
 from monobloc.cli.look import facts_of_model
@@ -19,6 +19,7 @@ from monobloc.frontend import MODEL_SUFFIXES
 from monobloc.frontend.describe import Facts
 from monobloc.object import toolchain
 from monobloc.options import Options
+from monobloc.oracles import own_oracle
 from monobloc.report import facts, write
 from monobloc.run_image import Built, Executable, build_to_run
 from monobloc.targets import runs_here
@@ -79,10 +80,10 @@ def _sizes(exe: int, report: Report) -> list[tuple[str, str]]:
 def _errors(path: Path, o: Options, built: Built, seed: int) -> tuple[str, bool]:
     """The worst output, in words, and whether it is over the tolerance."""
     feeds = random_feeds(built.image.inputs, seed, built.limits)
-    tflite = path.suffix == ".tflite"
+    own = own_oracle(path)
     oracle = "onnxruntime" if verify_run.has_onnxruntime() and not o.start_from else "reference"
-    if tflite:
-        oracle = measure.oracle_of(path, o, "LiteRT")
+    if own is not None:
+        oracle = measure.oracle_of(path, o, own.NAME)
     elif not verify_run.has_onnxruntime():
         console.note(f"onnxruntime is not installed: compared with our own reference\n"
                      f"  hint: {verify_run.INSTALL}")
@@ -102,7 +103,8 @@ def _times(path: Path, o: Options, built: Built, seed: int) -> list[tuple[str, s
         return [("latency", "not timed: runs in an emulator")]
     feeds = random_feeds(built.image.inputs, seed, built.limits)
     contenders = [bench_run.ours(built.image, feeds, o.threads)]  # type: ignore[arg-type]
-    there = litert.installed() if path.suffix == ".tflite" else verify_run.has_onnxruntime()
+    own = own_oracle(path)
+    there = own.installed() if own is not None else verify_run.has_onnxruntime()
     if there and not o.start_from:
         try:
             contenders.append(bench_run.peer("onnxruntime", path, {**feeds, **o.bind}, o.threads))

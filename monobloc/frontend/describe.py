@@ -15,10 +15,10 @@ import onnx
 
 from monobloc.errors import ErrorList, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import declared
-from monobloc.frontend.formats import load_model, tells_tflite
+from monobloc.frontend.formats import format_of, load_model, need_torch
 from monobloc.frontend.functions import domain_of
 from monobloc.frontend.importing import Choices, Imported, Model, guarded
-from monobloc.frontend.source import Source, read_source
+from monobloc.frontend.source import read_source
 from monobloc.frontend.tensors import DTYPES
 from monobloc.frontend.tflite import facts as tflite_facts
 
@@ -53,7 +53,8 @@ class Facts:
 def describe(model: Model, choices: Choices | None = None) -> Facts:
     """Facts of a model. Raises only when the file is no model at all."""
     with guarded(model):
-        facts = _tflite(model) if tells_tflite(model) else _facts(read_source(model))
+        kind = format_of(model)
+        facts = {"onnx": _onnx, "tflite": _tflite, "torch": _torch}[kind](model)
     imported, errors = None, []
     try:
         imported = load_model(model, choices)
@@ -70,7 +71,8 @@ def describe(model: Model, choices: Choices | None = None) -> Facts:
     )
 
 
-def _facts(source: Source) -> dict[str, Any]:
+def _onnx(model: Model) -> dict[str, Any]:
+    source = read_source(model)
     m = source.model
     weights: Counter[str] = Counter()
     for t in _tensors(m):
@@ -92,7 +94,17 @@ def _facts(source: Source) -> dict[str, Any]:
 
 
 def _tflite(model: Model) -> dict[str, Any]:
-    found = tflite_facts(model)
+    return _with_ports(tflite_facts(model))
+
+
+def _torch(model: Model) -> dict[str, Any]:
+    need_torch()
+    from monobloc.frontend.torch import facts
+
+    return _with_ports(facts(model))
+
+
+def _with_ports(found: dict[str, Any]) -> dict[str, Any]:
     return found | {k: tuple(Port(*p) for p in found[k]) for k in ("inputs", "outputs")}
 
 

@@ -21,7 +21,7 @@ from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, Shape
 from monobloc.options import STRING_ROOM
 
-Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto
+Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto  # or an object of PyTorch's
 # Whatever stands in a file, no reader has to trip over these: sizes, indices and numbers are what files spoil.
 OURS = (AssertionError, AttributeError, NameError, NotImplementedError, TypeError)
 

@@ -16,6 +16,7 @@ import numpy as np
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
 from monobloc.frontend.importing import Choices, Imported, Told, as_declared, fixed_shapes, guarded, told, unknown_name
+from monobloc.frontend.state import finish
 from monobloc.frontend.tflite import (
     arithmetic,
     control,
@@ -73,7 +74,7 @@ class _Import:
         body.run()
         self._outputs(body)
         self.diagnostics.checkpoint()
-        variables.finish(Builder(self.graph), self.graph, self.states.before, self.states.now, self.states.start)
+        finish(Builder(self.graph), self.graph, self.states.before, self.states.now, self.states.start)
         if self.states.before:
             self.notes.append(f"{len(self.states.before)} variables become state, which lasts from run to run")
         return Imported(self.graph, self.notes, {}, {"tflite": self.model.version}, self.model.version,

@@ -1,17 +1,13 @@
 """Resource variables: state that a model keeps between runs.
 
-A variable becomes an input that is state and an output, the value it has in the next run. State starts as zeros in
-memory; a variable that starts otherwise is kept as its difference in bits from its start, which starts as zeros.
+How a variable becomes inputs and outputs of the graph is said in `frontend/state.py`.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
+from monobloc.frontend.state import flipped
 from monobloc.frontend.tflite.node import Held, Result, TflNode
-from monobloc.ir.graph import Graph, Value
-from monobloc.ir.types import DType, TensorType
-from monobloc.ops.build import Builder
+from monobloc.ir.types import TensorType
 
 
 def var_handle(n: TflNode) -> Result:
@@ -52,29 +48,6 @@ def assign_variable(n: TflNode) -> Result:
         n.fail(f"assigns {v.type} to the variable '{name}', which is {before.type}")
     n.states.now[name] = v
     return []
-
-
-def flipped(b: Builder, v: Value, start: np.ndarray | None) -> Value:
-    """A value as its difference in bits from where it started, and back"""
-    if start is None or not start.any():
-        return v
-    bits = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}[v.dtype.size]
-    mask = b.const(np.ascontiguousarray(start).view(bits.numpy), bits)
-    seen = v if v.dtype is bits else b.one("BitCast", v, to=bits)
-    out = b.one("BitwiseXor", seen, mask)
-    return out if v.dtype is bits else b.one("BitCast", out, to=v.dtype)
-
-
-def finish(n_b: Builder, graph: Graph, states_before: dict[str, Value], now: dict[str, Value],
-           starts: dict[str, np.ndarray]) -> None:
-    """The outputs that variables leave by"""
-    taken = {name for name, _ in graph.outputs}
-    for name, v in states_before.items():
-        out = f"{name}/next"
-        while out in taken:
-            out += "_"
-        v.state = out
-        graph.outputs.append((out, flipped(n_b, now[name], starts.get(name))))
 
 
 READERS = {"VAR_HANDLE": var_handle, "READ_VARIABLE": read_variable, "ASSIGN_VARIABLE": assign_variable}

@@ -1,0 +1,21 @@
+"""All operators that are read, by PyTorch's name: one table, made of those of the families."""
+
+from __future__ import annotations
+
+from monobloc.frontend.torch import (
+    creation,
+    elementwise,
+    indexing,
+    movement,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    windows,
+)
+from monobloc.frontend.torch.node import Reader
+
+READERS: dict[str, Reader] = {
+    **creation.READERS, **elementwise.READERS, **indexing.READERS, **movement.READERS, **norms.READERS,
+    **products.READERS, **recurrent.READERS, **reductions.READERS, **windows.READERS,
+}  # fmt: skip

@@ -1,0 +1,223 @@
+"""Operators that read and write at indices that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from monobloc.frontend.torch.node import AtenNode, Reader, Results
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+
+BOOL, I64 = DType.BOOL, DType.I64
+
+
+def whole(n: AtenNode, v: Value) -> Value:
+    """Indices as int64"""
+    return v if v.dtype in (DType.I32, I64) else n.cast(v, I64)
+
+
+# -- reading ------------------------------------------------------------------------------------------
+def embedding(n: AtenNode) -> Results:
+    return n.onnx("Gather", n.x("weight"), whole(n, n.x("indices")), axis=0)[0]
+
+
+def index_select(n: AtenNode) -> Results:
+    x, at = n.x(), whole(n, n.x("index"))
+    if not x.type.rank:
+        return x
+    return n.onnx("Gather", x, n.reshape(at, [at.type.size]), axis=n.axis())[0]
+
+
+def gather(n: AtenNode) -> Results:
+    x, at = n.x(), whole(n, n.x("index"))
+    if not x.type.rank:
+        return n.expand(x, at.shape)
+    return n.onnx("GatherElements", x, at, axis=n.axis())[0]
+
+
+def take(n: AtenNode) -> Results:
+    return n.onnx("Gather", n.reshape(n.x(), [-1]), whole(n, n.x("index")), axis=0)[0]
+
+
+def advanced(n: AtenNode, x: Value) -> tuple[list[int], list[Value]]:
+    """x[indices]: the axes that are indexed and their indices. Masks that are constant become indices."""
+    axes: list[int] = []
+    found: list[Value] = []
+    axis = 0
+    for v in n["indices"]:
+        if v is None:
+            axis += 1
+        elif v.dtype in (BOOL, DType.U8):
+            if v.const is None:
+                n.unsupported("indexing by a mask that is data, whose result has no fixed size,",
+                              hints=["write it with `torch.where`"])
+            for at in np.nonzero(v.const.array):
+                axes.append(axis)
+                found.append(n.b.ints(at.tolist()))
+                axis += 1
+        else:
+            axes.append(axis)
+            found.append(whole(n, v))
+            axis += 1
+    return axes, found
+
+
+def as_tuples(n: AtenNode, found: Sequence[Value]) -> Value:
+    """Indices of several axes, broadcast, as tuples in a last axis"""
+    shape = list(np.broadcast_shapes(*[v.shape for v in found]))
+    wide = [n.reshape(n.expand(n.cast(v, I64), shape), [*shape, 1]) for v in found]
+    return n.b.emit("Concat", wide, {"axis": len(shape)})[0] if len(wide) > 1 else wide[0]
+
+
+def index(n: AtenNode) -> Results:
+    x = n.x()
+    axes, found = advanced(n, x)
+    if not axes:
+        return x
+    if len(axes) == 1:
+        return n.onnx("Gather", x, found[0], axis=axes[0])[0]
+    rest = [k for k in range(x.type.rank) if k not in axes]
+    x = n.transpose(x, [*axes, *rest])
+    at = as_tuples(n, found)
+    y = n.onnx("GatherND", x, at, batch_dims=0)[0]
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    if not together or not axes[0]:
+        return y
+    rank, front = at.type.rank - 1, axes[0]  # what is indexed goes where the first index stood
+    return n.transpose(y, [*range(rank, rank + front), *range(rank), *range(rank + front, y.type.rank)])
+
+
+def embedding_bag(n: AtenNode) -> Results:
+    """Rows of a table, folded in bags of one size that the offsets give"""
+    w, at, offsets = n.x("weight"), whole(n, n.x("indices")), n.const("offsets")
+    ends = [*offsets.tolist(), at.type.size]
+    if n.get("include_last_offset"):
+        ends = offsets.tolist()
+    sizes = set(np.diff(ends).tolist())
+    if len(sizes) != 1 or ends[0] != 0 or n.get("padding_idx", -1) not in (-1, None):
+        n.unsupported("an embedding bag of bags that differ in size or with padding")
+    rows = n.onnx("Gather", w, n.reshape(at, [len(ends) - 1, sizes.pop()]), axis=0)[0]
+    weights = n.get("per_sample_weights")
+    if weights is not None:
+        rows = n.one("Mul", rows, n.reshape(weights, [*rows.shape[:2], 1]))
+    y = n.fold(("ReduceSum", "ReduceMean", "ReduceMax")[n["mode"]], rows, [1])
+    none = n.b.const(np.zeros(0), I64)
+    return [y, none, none, none]
+
+
+# -- writing ------------------------------------------------------------------------------------------
+def index_put(n: AtenNode) -> Results:
+    x, values = n.x(), n.x("values")
+    given = n["indices"]
+    masks = [v for v in given if v is not None and v.dtype is BOOL and v.const is None]
+    if masks:
+        return _masked_put(n, x, given, n.cast(values, x.dtype))
+    axes, found = advanced(n, x)
+    if not axes:
+        return n.expand(n.cast(values, x.dtype), x.shape)
+    rest = [k for k in range(x.type.rank) if k not in axes]
+    perm = [*axes, *rest]
+    turned, at = n.transpose(x, perm), as_tuples(n, found)
+    updates = n.cast(values, x.dtype)
+    rank, front = at.type.rank - 1, axes[0]
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    shape = [*at.shape[:-1], *(x.shape[k] for k in rest)]
+    if together and front:  # values have the indexed axes where the first index stood
+        seen = [*(x.shape[k] for k in range(front)), *at.shape[:-1], *(x.shape[k] for k in rest[front:])]
+        updates = n.expand(updates, seen)
+        updates = n.transpose(updates, [*range(front, front + rank), *range(front), *range(front + rank, len(seen))])
+    else:
+        updates = n.expand(updates, shape)
+    y = n.onnx("ScatterND", turned, at, updates, reduction="add" if n.get("accumulate") else "none")[0]
+    return n.transpose(y, np.argsort(perm).tolist())
+
+
+def _masked_put(n: AtenNode, x: Value, given: Sequence[Value | None], values: Value) -> Value:
+    """x[mask] = value: chosen by the mask"""
+    mask = given[0]
+    if len(given) != 1 or mask is None or values.type.size != 1 or n.get("accumulate"):
+        n.unsupported("writing several values by a mask that is data", hints=["write it with `torch.where`"])
+    mask = n.reshape(mask, [*mask.shape, *[1] * (x.type.rank - mask.type.rank)])
+    return n.one("Where", mask, n.reshape(values, []), x)
+
+
+def scattered(reduction: str, source: str) -> Reader:
+    def read(n: AtenNode) -> Results:
+        x, at = n.x(), whole(n, n.x("index"))
+        kind = reduction
+        if "reduce" in n.args and n["reduce"] is not None:
+            kind = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}.get(
+                n["reduce"], "")
+            if not kind:
+                n.unsupported(f"scatter with the reduction {n['reduce']}")
+        if n.get("include_self", True) is False:
+            n.unsupported("scatter that leaves out what was there (include_self=False)")
+        src = n.scalar(n[source], x.dtype)
+        if not x.type.rank:
+            x, at, src = n.reshape(x, [1]), n.reshape(at, [1]), n.reshape(src, [1])
+        if src.type.rank != at.type.rank or src.type.size == 1:
+            src = n.expand(src, at.shape)
+        for k, d in enumerate(at.shape):
+            src = n.cut(src, k, 0, d)
+        axis = n.axis() if n.x().type.rank else 0
+        y = n.onnx("ScatterElements", x, at, src, axis=axis, reduction=kind)[0]
+        return n.reshape(y, n.x().shape)
+
+    return read
+
+
+def masked_scatter(n: AtenNode) -> Results:
+    """The k-th element that the mask marks becomes the k-th of the source."""
+    x, mask = n.x(), n.x("mask")
+    shape = list(np.broadcast_shapes(x.shape, mask.shape))
+    x, mask = n.expand(x, shape), n.expand(n.cast(mask, BOOL), shape)
+    flat = n.cast(n.reshape(mask, [-1]), I64)
+    place = n.one("CumSum", flat, axis=0, exclusive=1, reverse=0)
+    source = n.reshape(n.x("source"), [-1])
+    place = n.one("Min", place, n.scalar(source.type.size - 1, I64))
+    picked = n.reshape(n.onnx("Gather", source, place, axis=0)[0], shape)
+    return n.one("Where", mask, picked, x)
+
+
+def index_write(reduction: str, source: str) -> Reader:
+    """index_add, index_copy, index_fill: whole rows along an axis"""
+
+    def read(n: AtenNode) -> Results:
+        x, axis = n.x(), n.axis()
+        at = n.reshape(whole(n, n.x("index")), [-1])
+        perm = [axis, *(k for k in range(x.type.rank) if k != axis)]
+        turned = n.transpose(x, perm)
+        src = n.scalar(n[source], x.dtype)
+        shape = [at.type.size, *turned.shape[1:]]
+        src = n.transpose(src, perm) if src.type.rank == x.type.rank else n.expand(src, shape)
+        if n.get("alpha", 1) != 1:
+            src = n.one("Mul", src, n.scalar(n["alpha"], x.dtype))
+        rows = n.reshape(at, [at.type.size, 1])
+        y = n.onnx("ScatterND", turned, rows, src, reduction=reduction)[0]
+        return n.transpose(y, np.argsort(perm).tolist())
+
+    return read
+
+
+def data_sized(n: AtenNode) -> Results:
+    """nonzero and its kin, of constants only"""
+    x = n.x()
+    if x.const is None:
+        n.unsupported("a result whose size depends on data", hints=["give it a fixed size: `torch.where`, `topk`"])
+    return n.b.const(np.stack(np.nonzero(x.const.array), 1), I64)
+
+
+READERS: dict[str, Reader] = {
+    "embedding.default": embedding, "index_select.default": index_select, "gather.default": gather,
+    "take.default": take, "index.Tensor": index, "_unsafe_index.Tensor": index, "_embedding_bag.default": embedding_bag,
+    "_embedding_bag_forward_only.default": embedding_bag, "index_put.default": index_put,
+    "_unsafe_index_put.default": index_put, "scatter.src": scattered("none", "src"),
+    "scatter.value": scattered("none", "value"), "scatter.reduce": scattered("none", "src"),
+    "scatter.value_reduce": scattered("none", "value"), "scatter_add.default": scattered("add", "src"),
+    "scatter_reduce.two": scattered("none", "src"), "masked_scatter.default": masked_scatter,
+    "index_add.default": index_write("add", "source"), "index_copy.default": index_write("none", "source"),
+    "index_fill.int_Scalar": index_write("none", "value"), "index_fill.int_Tensor": index_write("none", "value"),
+    "nonzero.default": data_sized,
+}  # fmt: skip

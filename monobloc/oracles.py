@@ -1,0 +1,17 @@
+"""Who says what is right of a format that onnxruntime does not read, and is timed beside us: its own framework.
+
+Such a module has NAME, INSTALL, `installed()`, `Session(model).run(feeds)` and `timed(model, feeds, threads)`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from monobloc import eager, litert
+from monobloc.frontend import format_of
+
+
+def own_oracle(model: Path) -> Any:
+    """The module that runs a model of this format; None: onnxruntime does"""
+    return {"tflite": litert, "torch": eager}.get(format_of(model))
