@@ -30,6 +30,17 @@ class Cell(nn.Module):
         return self.inner(*x)
 
 
+class Self(nn.Module):
+    """Attention of a sequence to itself"""
+
+    def __init__(self, inner: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x, x, x)
+
+
 CASES: dict[str, dict[str, Case]] = {
     "products": {
         "mm": (torch.mm, (f(2, 3), f(3, 4))),
@@ -67,7 +78,7 @@ CASES: dict[str, dict[str, Case]] = {
             lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
             (f(1, 4, 3, 4), f(1, 2, 5, 4), f(1, 2, 5, 4)),
         ),
-        "mha": (lambda x, m=nn.MultiheadAttention(8, 2, batch_first=True).eval(): m(x, x, x), (f(2, 3, 8),)),
+        "mha": (Self(nn.MultiheadAttention(8, 2, batch_first=True)), (f(2, 3, 8),)),
     },
     "convolutions": {
         "conv1d": (nn.Conv1d(3, 4, 3, padding=1), (f(2, 3, 9),)),
@@ -112,6 +123,7 @@ CASES: dict[str, dict[str, Case]] = {
         "bilinear_corners": (lambda x: F.interpolate(x, (7, 5), mode="bilinear", align_corners=True), (f(1, 2, 3, 4),)),
         "bilinear_scale": (lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), (f(1, 2, 5, 6),)),
         "bilinear_antialias": (lambda x: F.interpolate(x, (3, 4), mode="bilinear", antialias=True), (f(1, 2, 9, 8),)),
+        "bicubic_antialias": (lambda x: F.interpolate(x, (3, 4), mode="bicubic", antialias=True), (f(1, 2, 9, 8),)),
         "linear1d": (lambda x: F.interpolate(x, size=7, mode="linear"), (f(1, 2, 3),)),
         "trilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), (f(1, 1, 2, 3, 2),)),
         "bicubic": (lambda x: F.interpolate(x, size=(7, 9), mode="bicubic"), (f(1, 2, 4, 5),)),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
-from aten_cases import CASES, SEED
+import aten_cases
+import layer_cases
+from aten_cases import SEED
 from torch_tools import Calls, differs, eager, imported, interpreted, leaves
+
+CASES = {**aten_cases.CASES, **layer_cases.CASES}
 
 
 @pytest.mark.parametrize("family", CASES)

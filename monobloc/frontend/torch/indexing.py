@@ -103,8 +103,7 @@ def embedding_bag(n: AtenNode) -> Results:
     if weights is not None:
         rows = n.one("Mul", rows, n.reshape(weights, [*rows.shape[:2], 1]))
     y = n.fold(("ReduceSum", "ReduceMean", "ReduceMax")[n["mode"]], rows, [1])
-    none = n.b.const(np.zeros(0), I64)
-    return [y, none, none, none]
+    return [y, None, None, None]
 
 
 # -- writing ------------------------------------------------------------------------------------------

@@ -50,6 +50,18 @@ def outer(n: AtenNode) -> Results:
     return n.one("Mul", n.reshape(a, [a.type.size, 1]), n.reshape(b, [1, b.type.size]))
 
 
+def trilinear(n: AtenNode) -> Results:
+    """The sum of products of three tensors, each with new axes where it has none"""
+    parts = []
+    for k in (1, 2, 3):
+        v = n.x(f"i{k}")
+        for axis in sorted(n.ints(f"expand{k}")):
+            v = n.reshape(v, [*v.shape[:axis], 1, *v.shape[axis:]])
+        parts.append(v)
+    y = n.one("Mul", n.one("Mul", parts[0], parts[1]), parts[2])
+    return n.fold("ReduceSum", y, n.ints("sumdim"))
+
+
 # -- convolutions -------------------------------------------------------------------------------------
 def convolution(n: AtenNode) -> Results:
     x, w, bias = n.x("input"), n.x("weight"), n.get("bias")
@@ -130,6 +142,6 @@ READERS: dict[str, Reader] = {
     "matmul.default": product("self", "other"), "mv.default": product("self", "vec"),
     "dot.default": product("self", "tensor"), "linear.default": linear, "addmm.default": addmm,
     "baddbmm.default": added_product("batch1", "batch2"), "addmv.default": added_product("mat", "vec"),
-    "outer.default": outer, "convolution.default": convolution,
+    "outer.default": outer, "_trilinear.default": trilinear, "convolution.default": convolution,
     "scaled_dot_product_attention.default": attention, "_cdist_forward.default": cdist,
 }  # fmt: skip

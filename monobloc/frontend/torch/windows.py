@@ -95,6 +95,11 @@ def _averaged(n: AtenNode, x: Value, axis: int, out: int) -> Value:
     weights = np.zeros((size, out))
     for k, (first, end) in enumerate(cells(size, out)):
         weights[first:end, k] = 1 / (end - first)
+    return _along(n, x, axis, weights)
+
+
+def _along(n: AtenNode, x: Value, axis: int, weights: np.ndarray) -> Value:
+    """The product with a matrix along one axis"""
     last = x.type.rank - 1
     y = n.one("MatMul", n.swap(x, axis, last) if axis != last else x, n.b.const(weights, x.dtype))
     return n.swap(y, axis, last) if axis != last else y
@@ -129,16 +134,13 @@ def scales_of(n: AtenNode, x: Value) -> tuple[list[int], list[float | None]]:
     return [int(d * f) for d, f in zip(spatial, factors, strict=True)], list(factors)
 
 
-def upsample(mode: str, antialias: bool = False) -> Reader:
+def upsample(mode: str) -> Reader:
     def read(n: AtenNode) -> Results:
         x = n.x("input" if "input" in n.args else "self")
         sizes, factors = scales_of(n, x)
         aligned = bool(n.get("align_corners"))
         kind = "align_corners" if aligned else "half_pixel"
-        attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": kind, "antialias": int(antialias)}
-        if mode == "cubic":
-            attrs["cubic_coeff_a"] = -0.5 if antialias else -0.75
-            attrs["exclude_outside"] = int(antialias)
+        attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": kind, "cubic_coeff_a": -0.75}
         if aligned or all(f is None for f in factors) or _whole_sizes(x, sizes, factors):
             return n.onnx("Resize", x, None, None, n.b.ints([*x.shape[:2], *sizes]), **attrs)[0]
         scales = n.b.const([1.0, 1.0, *(float(f or 1) for f in factors)], DType.F32)
@@ -146,6 +148,22 @@ def upsample(mode: str, antialias: bool = False) -> Reader:
         if list(y.shape[2:]) != sizes:
             n.unsupported(f"resizing {x.type} by {factors} to {sizes}")
         return y
+
+    return read
+
+
+def antialiased(kind: str) -> Reader:
+    """A product with the matrix of weights along each axis, which PyTorch says itself: what it makes of unit vectors"""
+    op = getattr(torch.ops.aten, f"_upsample_{kind}2d_aa")
+
+    def read(n: AtenNode) -> Results:
+        x = n.x("input" if "input" in n.args else "self")
+        sizes, factors = scales_of(n, x)
+        for k, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
+            units = torch.eye(x.shape[2 + k], dtype=torch.float64)[None, None]
+            weights = op(units, [size, x.shape[2 + k]], bool(n["align_corners"]), factor, None)[0, 0].T
+            x = _along(n, x, 2 + k, weights.numpy())
+        return x
 
     return read
 
@@ -219,8 +237,7 @@ READERS: dict[str, Reader] = {
     "adaptive_max_pool2d.default": adaptive_max_pool(2), "adaptive_max_pool3d.default": adaptive_max_pool(3),
     **{f"upsample_{k}.{o}": upsample(m) for k, m in (("linear1d", "linear"), ("bilinear2d", "linear"),
        ("trilinear3d", "linear"), ("bicubic2d", "cubic")) for o in ("vec", "default")},
-    **{f"_upsample_{k}2d_aa.{o}": upsample(m, True) for k, m in (("bilinear", "linear"), ("bicubic", "cubic"))
-       for o in ("vec", "default")},
+    **{f"_upsample_{k}2d_aa.{o}": antialiased(k) for k in ("bilinear", "bicubic") for o in ("vec", "default")},
     **{f"upsample_nearest{d}d.{o}": nearest(False) for d in (1, 2, 3) for o in ("vec", "default")},
     **{f"_upsample_nearest_exact{d}d.{o}": nearest(True) for d in (1, 2, 3) for o in ("vec", "default")},
     "grid_sampler_2d.default": grid_sample, "grid_sampler_3d.default": grid_sample, "col2im.default": col2im,
