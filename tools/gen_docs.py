@@ -1,4 +1,4 @@
-"""Pages of docs/ that are written from the code: ops.md, passes.md, cli.md.
+"""Pages of docs/ that are written from the code: operators.md, the tables of numerics.md, passes.md, cli.md.
 
     python tools/gen_docs.py            write them
     python tools/gen_docs.py --check    fail if one is out of date
@@ -14,12 +14,12 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 DOCS = ROOT / "docs"
 NOTE = "<!-- Written by tools/gen_docs.py. -->\n"
 
@@ -32,56 +32,6 @@ def first_sentence(text: str) -> str:
 
 def cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-# -- operators ----------------------------------------------------------------------------------------
-def way(op: Any) -> str:
-    found = [op.contraction and f"kernel ({op.contraction})", op.has_routine and "routine", op.has_expr and "loops"]
-    return ", ".join(f for f in found if f) or "made of others"
-
-
-def tolerance(op: Any) -> str:
-    return f"{op.tol.rtol:g}, {op.tol.atol:g}"
-
-
-def ops_page() -> str:
-    from monobloc.ops import registry
-
-    families: dict[str, list[Any]] = {}
-    for op in registry().values():
-        families.setdefault(type(op).__module__, []).append(op)
-    count = sum(len(names(op)) for op in registry().values() if not op.internal)
-    out = [f"# Operators\n\n{NOTE}\n{count} operators are read from ONNX models, opsets 7 to 26. {OPS_INTRO}"]
-    for module in sorted(families):
-        family = module.rpartition(".")[2]
-        out.append(f"\n## {family}\n\n{first_sentence(sys.modules[module].__doc__ or '')}\n")
-        out.append("| operator | compiled to | tolerance |\n|---|---|---|")
-        out += [row(op) for op in sorted(families[module], key=lambda o: o.name)]
-    return "\n".join(out) + "\n"
-
-
-OPS_INTRO = """An operator that is not here is an error that names the node, unless ONNX defines
-it by others (its function body is used then).
-
-*Compiled to*: `kernel` a register-tiled kernel where shapes and types allow, else loops; `loops` an expression that
-becomes a loop nest and fuses with its neighbours; `routine` C of its own; `made of others` nothing of its own is left.
-*Tolerance*: rtol, atol of float32 against the reference (float64, rounded once): |got - ref| <= atol + rtol * |ref|;
-integers are exact.
-Operators in *italics* are made by the compiler, never read from a model."""
-
-
-def names(op: Any) -> list[str]:
-    out = []
-    for name in (op.name, *op.aliases):
-        domain, _, short = name.rpartition("::")
-        domain = domain or op.domain
-        out.append(f"{domain}::{short}" if domain else short)
-    return out
-
-
-def row(op: Any) -> str:
-    shown = f"*{op.name}*" if op.internal else ", ".join(names(op))
-    return f"| {cell(shown)} | {way(op)} | {tolerance(op)} |"
 
 
 # -- passes -------------------------------------------------------------------------------------------
@@ -179,7 +129,11 @@ def shared_options(group: Any) -> Iterator[str]:
 
 
 # -- all ----------------------------------------------------------------------------------------------
-PAGES = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page}
+def pages() -> dict[str, Callable[[], str]]:
+    from doc_operators import numerics_page, operators_page
+
+    return {"operators.md": lambda: operators_page(NOTE), "numerics.md": numerics_page, "passes.md": passes_page,
+            "cli.md": cli_page}
 
 
 def main() -> int:
@@ -187,7 +141,7 @@ def main() -> int:
     p.add_argument("--check", action="store_true")
     stale = []
     check = p.parse_args().check
-    for name, make in PAGES.items():
+    for name, make in pages().items():
         path, text = DOCS / name, make()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             stale.append(name)

@@ -11,6 +11,7 @@ An operator is one class in one file of this folder. Listing the folder register
     routine               way down 3: C statements written by the op itself
     view                  the output is the input's memory seen differently; no code at all
     tol, cases            tolerance against the reference, and test cases
+    edges, moves          what it promises of NaN, infinities, overflow, indices, ties (docs/numerics.md)
 
 Inside the compiler every shape is known, so what ONNX passes as shape inputs (axes, pads, sizes) is
 an attribute here: the importer reads the constant.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -30,14 +31,18 @@ import numpy as np
 from monobloc.ir.expr import Fn
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import TensorType
+from monobloc.ops.contract import Edge
 
 
 @dataclass(frozen=True)
 class Tol:
-    """|got - ref| <= atol + rtol * |ref|; exact for integers"""
+    """|got - ref| <= atol + rtol * |ref|; exact for integers and for what only moves elements"""
 
     rtol: float = 1e-5
     atol: float = 1e-6
+
+
+EXACT = Tol(0, 0)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ class OpDef:
     elementwise: ClassVar[bool] = False  # output index i depends on input index i only (broadcasting)
     contraction: ClassVar[str | None] = None
     splits: ClassVar[bool] = False  # a routine that parts its work by tid and nt
+    edges: ClassVar[tuple[Edge, ...]] = ()  # promises of unusual operands: see `contract.py`
+    example: ClassVar[Mapping[str, Any]] = {}  # the attributes of their examples, where an example says no other
+    moves: ClassVar[bool] = False  # elements keep every bit: NaN, -0.0
     codes: ClassVar[bool] = False  # takes types that are codes: moves them, or knows what they stand for
     strings: ClassVar[str] = ""  # "moves" them, "compares" them, or has its "own" way (ops/strings.py)
     bundles: ClassVar[bool] = False  # takes sequences and optionals (ops/sequence.py)

@@ -10,13 +10,20 @@ import numpy as np
 from monobloc.ir.expr import Expr, call, lift, select
 from monobloc.ir.graph import Value
 from monobloc.ops import Case
-from monobloc.ops.elementwise import Array, Elementwise, np_erf
+from monobloc.ops.contract import INF, NAN, Edge, at, f32
+from monobloc.ops.elementwise import Array, Elementwise
+from monobloc.ops.unary import np_erf
 
 
 class PRelu(Elementwise):
     """x where x >= 0, slope * x elsewhere"""
 
     name = "PRelu"
+    edges = (
+        Edge("NaN", "stays", (f32(NAN, 1), f32(0.5)), (f32(NAN, 1),)),
+        Edge("infinities", "-inf by a slope of 0 is NaN", (f32(INF, -INF), f32(0)), (f32(INF, NAN),)),
+        Edge("-0.0", "stays", (f32(-0.0), f32(0.5)), (f32(-0.0),)),
+    )
     oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -55,6 +62,7 @@ class Parametric(Elementwise):
 
 class LeakyRelu(Parametric):
     name = "LeakyRelu"
+    edges = at(NAN, INF, -INF, -0.0, {"alpha": 0.01})
     defaults = {"alpha": 0.01}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -68,6 +76,7 @@ class LeakyRelu(Parametric):
 
 class Elu(Parametric):
     name = "Elu"
+    edges = at(NAN, INF, -1, -0.0, {"alpha": 1.0})
     defaults = {"alpha": 1.0}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -79,8 +88,15 @@ class Elu(Parametric):
         return select(x.lt(0), call("expm1", x) * attrs["alpha"], x)
 
 
+def zero_from_two_parts(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    why = "it adds a positive and a negative part, and the sum of two zeros is 0"
+    return tuple(e.differs("onnxruntime", "gives 0", why) if e.topic == "-0.0" else e for e in edges)
+
+
 class Celu(Parametric):
     name = "Celu"
+    example = {"alpha": 1.0}
+    edges = zero_from_two_parts(at(NAN, INF, -1, -0.0))
     defaults = {"alpha": 1.0}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -95,6 +111,8 @@ class Celu(Parametric):
 
 class Selu(Parametric):
     name = "Selu"
+    example = {"alpha": 1.6732632, "gamma": 1.050701}
+    edges = zero_from_two_parts(at(NAN, INF, -1.7580993, -0.0))
     defaults = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -110,6 +128,7 @@ class Selu(Parametric):
 
 class HardSigmoid(Parametric):
     name = "HardSigmoid"
+    edges = at(NAN, 1, 0, 0.5, {"alpha": 0.2, "beta": 0.5})
     defaults = {"alpha": 0.2, "beta": 0.5}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -126,6 +145,7 @@ class HardSwish(Parametric):
     """x * max(0, min(1, x / 6 + 0.5))"""
 
     name = "HardSwish"
+    edges = at(NAN, INF, NAN, -0.0)
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         t = xs[0].dtype.type  # type: ignore[union-attr]
@@ -139,6 +159,7 @@ class HardSwish(Parametric):
 
 class ThresholdedRelu(Parametric):
     name = "ThresholdedRelu"
+    edges = at(0, INF, 0, 0, {"alpha": 1.0})
     defaults = {"alpha": 1.0}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -152,6 +173,7 @@ class ThresholdedRelu(Parametric):
 
 class Shrink(Parametric):
     name = "Shrink"
+    edges = at(0, INF, -INF, 0, {"lambd": 0.5, "bias": 0.0})
     defaults = {"lambd": 0.5, "bias": 0.0}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -166,6 +188,7 @@ class Shrink(Parametric):
 
 class Gelu(Elementwise):
     name = "Gelu"
+    edges = at(NAN, INF, NAN, -0.0, {"approximate": "none"})
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         return b.emit("Gelu", n.inputs[:1], {"approximate": n.attrs.get("approximate", "none")})

@@ -17,6 +17,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, call, cast, floordiv, floormod, i
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.contract import NAN, Edge, f32, i64
 from monobloc.ops.conv import conv_attrs, conv_shape
 from monobloc.ops.indexing import checked, index_dtype
 from monobloc.ops.movement import clamp
@@ -156,6 +157,13 @@ class RoiAlign(OpDef):
     """[rois, channels, rows, columns]: each cell the mean (or maximum) of samples, spread evenly over it"""
 
     name = "RoiAlign"
+    example = {"size": [1, 1], "samples": 1, "scale": 1.0, "half_pixel": 0, "mode": "avg"}
+    edges = (
+        Edge("indices", "a batch that is none makes the run fail",
+             (np.ones((1, 1, 2, 2), np.float32), f32([0, 0, 1, 1]), i64(1)), ()),
+        Edge("NaN", "stays in the image", (np.full((1, 1, 2, 2), NAN, np.float32), f32([0, 0, 1, 1]), i64(0)),
+             (f32(NAN).reshape(1, 1, 1, 1),)),
+    )
     tol = Tol(1e-4, 1e-4)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

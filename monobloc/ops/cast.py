@@ -15,7 +15,8 @@ from monobloc.ir.codes import ROUND_MODES, encode
 from monobloc.ir.expr import BOOL, Expr, call, cast, lift
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case
+from monobloc.ops import EXACT, Case
+from monobloc.ops.contract import INF, NAN, Edge, f16, f32, i8, i32
 from monobloc.ops.elementwise import Array, Elementwise
 
 
@@ -26,6 +27,19 @@ class Cast(Elementwise):
     """
 
     name = "Cast"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "to an integer is the lowest int32 (int64 for wide types), cut to its width; to a bool it is true",
+             (f32(NAN),), (i32(-(2**31)),), {"to": DType.I32}),
+        Edge("infinities", "as NaN", (f32(INF, -INF),), (i32(-(2**31), -(2**31)),), {"to": DType.I32}),
+        Edge("overflow", "integers are cut to their width", (f32(300, -129),), (i8(44, 127),), {"to": DType.I8}),
+        Edge("overflow", "floats become infinite", (f32(1e6, -1e6),), (f16(INF, -INF),), {"to": DType.F16}),
+        Edge("ties", "from float to float go to the even number", (f32(2049, 2051),), (f16(2048, 2052),),
+             {"to": DType.F16}),
+        Edge("-0.0", "is a false bool", (f32(-0.0),), (np.array([False]),), {"to": DType.BOOL}),
+        Edge("other", "from float to integer numbers are cut towards 0", (f32(-1.7, 1.7),), (i32(-1, 1),),
+             {"to": DType.I32}),
+    )
     aliases = ("CastLike",)
     codes = True
 
@@ -101,6 +115,11 @@ class BitCast(Elementwise):
     """The same bits as another type of the same size"""
 
     name = "BitCast"
+    tol = EXACT
+    example = {"to": DType.I32}
+    edges = (
+        Edge("NaN", "is its bits", (f32(NAN),), (i32(0x7FC00000),)),
+    )
     since = 26
     codes = True
 

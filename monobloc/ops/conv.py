@@ -18,8 +18,9 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, both, call, cast, floordiv, floormod, idx, reduce
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
 from monobloc.ops.build import channels_first, channels_last
+from monobloc.ops.contract import INF, NAN, Edge, f16, f32, i8, i32
 from monobloc.ops.elementwise import same_dtype
 from monobloc.ops.matmul import check_zero, minus, product_type, scale_reader, zero_reader
 from monobloc.ops.pool import np_windows, window
@@ -92,6 +93,14 @@ def channel(bias: Array, rank: int) -> Array:
 
 class Conv(OpDef):
     name = "Conv"
+    example = {"kernel_shape": [2], "strides": [1], "pads": [0, 0], "dilations": [1], "group": 1}
+    edges = (
+        Edge("NaN", "stays in the windows that hold it, also against 0", (f32([[NAN, 1, 2]]), f32([[0, 1]])),
+             (f32([[NAN, 2]]),)),
+        Edge("infinities", "by 0 are NaN; other windows are not touched", (f32([[INF, 1, 2]]), f32([[0, 1]])),
+             (f32([[NAN, 2]]),)),
+        Edge("overflow", "halves are summed in float32", (f16([[200, 200]]), f16([[400, -400]])), (f16([[0]]),)),
+    )
     contraction = "conv"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -170,6 +179,11 @@ def np_integer(x: Array, zx: Array | None, w: Array, zw: Array | None, attrs: At
 
 class ConvInteger(OpDef):
     name = "ConvInteger"
+    tol = EXACT
+    example = {"kernel_shape": [2], "strides": [1], "pads": [0, 0], "dilations": [1], "group": 1}
+    edges = (
+        Edge("overflow", "exact in int32, which wraps", (i8([[-128, -128]]), i8([[-128, -128]])), (i32([[32768]]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, w = n.inputs[:2]
@@ -203,6 +217,16 @@ class QLinearConv(OpDef):
     """The integer convolution plus int32 bias, scaled in float32, rounded half to even, saturated"""
 
     name = "QLinearConv"
+    tol = EXACT
+    example = {"kernel_shape": [1], "strides": [1], "pads": [0, 0], "dilations": [1], "group": 1}
+    edges = (
+        Edge("ties", "go to the even number",
+             (i8([[1, 3, -1]]), f32(0.5)[0], i8(0)[0], i8([[1]]), f32(1)[0], i8(0)[0], f32(1)[0], i8(0)[0]),
+             (i8([[0, 2, 0]]),)),
+        Edge("overflow", "saturates",
+             (i8([[127, -128]]), f32(1)[0], i8(0)[0], i8([[2]]), f32(1)[0], i8(0)[0], f32(1)[0], i8(0)[0]),
+             (i8([[127, -128]]),)),
+    )
     aliases = ("com.microsoft::QLinearConv",)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -287,6 +311,13 @@ class ConvTranspose(OpDef):
     """out[y] = sum of x[i] * w[k] over i * stride + k * dilation - pad == y"""
 
     name = "ConvTranspose"
+    example = {"kernel_shape": [2], "strides": [1], "pads": [0, 0], "dilations": [1], "group": 1, "output_padding": [0]}
+    edges = (
+        Edge("NaN", "stays in the outputs that it takes part in", (f32([[NAN, 1]]), f32([[1, 2]])),
+             (f32([[NAN, NAN, 2]]),)),
+        Edge("infinities", "by 0 are NaN; other outputs are not touched", (f32([[INF, 1]]), f32([[1, 0]])),
+             (f32([[INF, NAN, 0]]),)),
+    )
     contraction = "convtranspose"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

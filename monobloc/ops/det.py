@@ -12,6 +12,7 @@ from monobloc.ir.expr import Expr, Fn, cast, idx, lift
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.shape import only
 
 LARGEST = 5  # the expansion has n! terms
@@ -21,6 +22,10 @@ class Det(OpDef):
     """Over the last two axes; in double, since its terms cancel"""
 
     name = "Det"
+    edges = (
+        Edge("NaN", "gives NaN", (f32([NAN, 0], [0, 1]),), (f32(NAN)[0],)),
+        Edge("infinities", "go through the sum of products", (f32([INF, 1], [1, 1]),), (f32(INF)[0],)),
+    )
     tol = Tol(1e-4, 1e-5)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

@@ -20,6 +20,7 @@ from monobloc.ir.expr import Expr, Fn, call, cast, idx, reduce
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.elementwise import same_dtype
 from monobloc.ops.reduce import np_wide, wide
 
@@ -123,6 +124,12 @@ def _matrix(
 
 class Einsum(OpDef):
     name = "Einsum"
+    edges = (
+        Edge("NaN", "stays in its sums, also against 0", (f32([NAN, 1], [1, 1]), f32([0, 1], [0, 1])),
+             (f32([NAN, NAN], [0, 2]),), {"equation": "ij,jk->ik"}),
+        Edge("infinities", "by 0 is NaN", (f32(INF, 1), f32(0, 1)), (f32(NAN)[0],), {"equation": "i,i->"}),
+        Edge("nothing", "a sum of no terms is 0", (f32(), f32()), (f32(0)[0],), {"equation": "i,i->"}),
+    )
     since = 12
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

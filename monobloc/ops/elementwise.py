@@ -7,7 +7,7 @@ and Clip; integer division truncates and never traps (INT_MIN / -1 wraps, x / 0 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import BOOL, Expr, Fn, Num, call, cast, idx, lift, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef, Tol
+from monobloc.ops.contract import INF, NAN, Edge, f32, i8, i32
 
 Array = np.ndarray
 
@@ -70,95 +71,6 @@ class Elementwise(OpDef):
         return lambda *i: self.scalar(n.attrs, *[f(*i) for f in fns])
 
 
-# -- unary ------------------------------------------------------------------------------------------
-def np_erf(x: Array) -> Array:
-    import math
-
-    return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
-
-
-def _in_f64(f: Callable[..., Array]) -> Callable[..., Array]:
-    """compute in float64, round once"""
-    return lambda x: f(x.astype(np.float64)).astype(x.dtype) if x.dtype.kind == "f" else f(x)
-
-
-_UNARY: dict[str, tuple[Callable[[Array], Array], str]] = {
-    # ONNX name: (numpy, scalar function)
-    "Abs": (np.abs, "abs"),
-    "Neg": (np.negative, "neg"),
-    "Sign": (np.sign, "sign"),
-    "Floor": (np.floor, "floor"),
-    "Ceil": (np.ceil, "ceil"),
-    "Round": (np.rint, "round"),
-    "Sqrt": (np.sqrt, "sqrt"),
-    "Reciprocal": (lambda x: (1 / x).astype(x.dtype), "reciprocal"),
-    "Exp": (_in_f64(np.exp), "exp"),
-    "Log": (_in_f64(np.log), "log"),
-    "Sin": (_in_f64(np.sin), "sin"),
-    "Cos": (_in_f64(np.cos), "cos"),
-    "Tan": (_in_f64(np.tan), "tan"),
-    "Asin": (_in_f64(np.arcsin), "asin"),
-    "Acos": (_in_f64(np.arccos), "acos"),
-    "Atan": (_in_f64(np.arctan), "atan"),
-    "Sinh": (_in_f64(np.sinh), "sinh"),
-    "Cosh": (_in_f64(np.cosh), "cosh"),
-    "Tanh": (_in_f64(np.tanh), "tanh"),
-    "Asinh": (_in_f64(np.arcsinh), "asinh"),
-    "Acosh": (_in_f64(np.arccosh), "acosh"),
-    "Atanh": (_in_f64(np.arctanh), "atanh"),
-    "Erf": (np_erf, "erf"),
-    "Sigmoid": (_in_f64(lambda x: 1 / (1 + np.exp(-x))), "sigmoid"),
-    "Softplus": (_in_f64(lambda x: np.logaddexp(x, 0)), "softplus"),
-    "Softsign": (_in_f64(lambda x: x / (1 + np.abs(x))), "softsign"),
-    "Mish": (_in_f64(lambda x: x * np.tanh(np.logaddexp(x, 0))), "mish"),
-    "Relu": (lambda x: np.maximum(x, x.dtype.type(0)), "relu"),
-    "BitwiseNot": (np.invert, "bnot"),
-}
-
-
-class Unary(Elementwise):
-    numpy: ClassVar[Callable[[Array], Array]]
-    fn: ClassVar[str]
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return type(self).numpy(xs[0])  # type: ignore[arg-type]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        return call(self.fn, xs[0])
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        if self.name == "BitwiseNot":
-            yield Case((rng.integers(-100, 100, (5, 7)).astype(np.int32),), {})
-            return
-        x = rng.uniform(-0.99, 0.99, (3, 5, 17)).astype(np.float32)
-        if self.name == "Acosh":
-            x = (x + 2.5).astype(np.float32)
-        yield Case((x,), {})
-        yield Case((np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32),), {}, "special")
-
-
-for _name, (_numpy, _fn) in _UNARY.items():
-    globals()[_name] = type(
-        _name, (Unary,), {"name": _name, "numpy": staticmethod(_numpy), "fn": _fn, "__module__": __name__}
-    )
-
-
-class Not(Elementwise):
-    """logical not"""
-
-    name = "Not"
-    result = DType.BOOL
-
-    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
-        return np.logical_not(xs[0])  # type: ignore[arg-type]
-
-    def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
-        return call("lnot", xs[0])
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case((rng.random((4, 5)) > 0.5,), {})
-
-
 # -- binary -----------------------------------------------------------------------------------------
 def _div(a: Array, b: Array) -> Array:
     if a.dtype.kind not in "iu":
@@ -192,6 +104,53 @@ _BINARY: dict[str, tuple[Callable[[Array, Array], Array], str, DType | None]] = 
     "BitwiseAnd": (np.bitwise_and, "band", None),
     "BitwiseOr": (np.bitwise_or, "bor", None),
     "BitwiseXor": (np.bitwise_xor, "bxor", None),
+}
+_ORDER = (Edge("NaN", "every comparison with it is false", (f32(NAN, 1, NAN), f32(1, NAN, NAN)), (np.zeros(3, bool),)),)
+_EQUAL = (*_ORDER, Edge("-0.0", "equals 0", (f32(-0.0), f32(0)), (np.array([True]),)))
+ADDITION = (
+    Edge("NaN", "on either side gives NaN", (f32(NAN, 1), f32(1, NAN)), (f32(NAN, NAN),)),
+    Edge("infinities", "inf - inf is NaN", (f32(INF, INF), f32(-INF, 1)), (f32(NAN, INF),)),
+    Edge("-0.0", "-0.0 and -0.0 give -0.0, with 0 they give 0", (f32(-0.0, -0.0), f32(-0.0, 0)), (f32(-0.0, 0),)),
+)
+TRAPS: tuple[Literal["onnxruntime"], str, str] = (
+    "onnxruntime", "dies of SIGFPE", "ONNX leaves it open; a model must not end its process"
+)
+LOW = -(2**31)
+_PROMISES: dict[str, tuple[Edge, ...]] = {
+    "Add": (*ADDITION, Edge("overflow", "wraps", (i8(127, -128), i8(1, -1)), (i8(-128, 127),))),
+    "Sub": (
+        Edge("NaN", "on either side gives NaN", (f32(NAN, 1), f32(1, NAN)), (f32(NAN, NAN),)),
+        Edge("infinities", "inf - inf is NaN", (f32(INF, INF), f32(INF, 1)), (f32(NAN, INF),)),
+        Edge("-0.0", "0 - 0 is 0, -0.0 - 0 is -0.0", (f32(0, -0.0), f32(0, 0)), (f32(0, -0.0),)),
+        Edge("overflow", "wraps", (i8(-128, 127), i8(1, -1)), (i8(127, -128),)),
+    ),
+    "Mul": (
+        Edge("NaN", "on either side gives NaN", (f32(NAN, 0), f32(0, NAN)), (f32(NAN, NAN),)),
+        Edge("infinities", "by 0 are NaN", (f32(INF, -INF), f32(0, 2)), (f32(NAN, -INF),)),
+        Edge("-0.0", "signs multiply", (f32(-0.0, 0), f32(2, -2)), (f32(-0.0, -0.0),)),
+        Edge("overflow", "wraps", (i8(127, -128), i8(2, -1)), (i8(-2, -128),)),
+    ),
+    "Div": (
+        Edge("NaN", "on either side gives NaN", (f32(NAN, 1), f32(1, NAN)), (f32(NAN, NAN),)),
+        Edge("infinities", "inf / inf is NaN", (f32(INF, 1), f32(INF, -INF)), (f32(NAN, -0.0),)),
+        Edge("-0.0", "signs divide", (f32(-0.0, 1), f32(2, -0.0)), (f32(-0.0, -INF),)),
+        Edge("division by 0", "floats give an infinity, 0 / 0 is NaN", (f32(1, -1, 0), f32(0, 0, 0)),
+             (f32(INF, -INF, NAN),)),
+        Edge("division by 0", "integers give 0", (i32(7, 0), i32(0, 0)), (i32(0, 0),)).differs(*TRAPS),
+        Edge("overflow", "the lowest integer by -1 is itself", (i32(LOW), i32(-1)), (i32(LOW),)).differs(*TRAPS),
+        Edge("other", "integers are cut towards 0", (i32(-7, 8), i32(2, -3)), (i32(-3, -2),)),
+    ),
+    "Pow": (
+        Edge("NaN", "gives NaN, but 1 to any power and any number to the power of 0 are 1",
+             (f32(NAN, 2, 1, NAN), f32(2, NAN, NAN, 0)), (f32(NAN, NAN, 1, 1),)),
+        Edge("infinities", "as in C", (f32(INF, INF, 0.5, -INF), f32(2, -1, INF, 3)), (f32(INF, 0, 0, -INF),)),
+        Edge("-0.0", "to an odd power stays, to an odd negative one is -inf", (f32(-0.0, -0.0, -0.0), f32(3, 2, -1)),
+             (f32(-0.0, 0, -INF),)),
+        Edge("overflow", "integers wrap", (i32(2**16, 3), i32(2, 2)), (i32(0, 9),)).differs(
+            "onnxruntime", "gives the lowest integer", "it computes in float64 and converts; integers wrap as in Add"),
+        Edge("division by 0", "a negative number to a fraction is NaN", (f32(-8), f32(1 / 3)), (f32(NAN),)),
+    ),
+    "Equal": _EQUAL, "Less": _ORDER, "LessOrEqual": _ORDER, "Greater": _ORDER, "GreaterOrEqual": _ORDER,
 }
 _SWAPPED = {"gt": "lt", "ge": "le"}
 
@@ -267,7 +226,8 @@ for _name, (_binary, _fn, _result) in _BINARY.items():
     globals()[_name] = type(
         _name,
         (Binary,),
-        {"name": _name, "numpy": staticmethod(_binary), "fn": _fn, "result": _result, "__module__": __name__},
+        {"name": _name, "numpy": staticmethod(_binary), "fn": _fn, "result": _result,
+         "edges": _PROMISES.get(_name, ()), "tol": Tol() if _name == "Pow" else EXACT, "__module__": __name__},
     )
 globals()["Equal"].strings = "compares"
 
@@ -276,6 +236,16 @@ class Mod(Elementwise):
     """fmod=0: the result has the divisor's sign (integers); fmod=1: the dividend's (C's fmod)"""
 
     name = "Mod"
+    edges = (
+        Edge("division by 0", "by 0 it is 0 for integers, NaN for floats", (i32(7, -7), i32(0, 0)),
+             (i32(0, 0),)).differs(*TRAPS),
+        Edge("overflow", "the lowest integer by -1 is 0", (i8(-128), i8(-1)), (i8(0),)),
+        Edge("other", "has the divisor's sign", (i32(-7, 7), i32(3, -3)), (i32(2, -2),)),
+        Edge("NaN", "`fmod`: NaN where either is", (f32(NAN, 1), f32(1, NAN)), (f32(NAN, NAN),), {"fmod": 1}),
+        Edge("infinities", "`fmod`: of an infinity it is NaN, by one it is the dividend", (f32(INF, 3), f32(2, INF)),
+             (f32(NAN, 3),), {"fmod": 1}),
+        Edge("-0.0", "`fmod`: stays", (f32(-0.0), f32(2)), (f32(-0.0),), {"fmod": 1}),
+    )
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         a, b = xs
@@ -298,6 +268,12 @@ class Mod(Elementwise):
 
 class BitShift(Elementwise):
     name = "BitShift"
+    tol = EXACT
+    example = {"direction": "LEFT"}
+    edges = (
+        Edge("overflow", "by the width or more gives 0", (np.array([255, 1], np.uint8), np.array([8, 9], np.uint8)),
+             (np.array([0, 0], np.uint8),)),
+    )
     since = 11
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
@@ -356,24 +332,41 @@ class Variadic(Elementwise):
 
 class Max(Variadic):
     name = "Max"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "on either side gives NaN", (f32(NAN, 1, NAN), f32(1, NAN, INF)), (f32(NAN, NAN, NAN),)),
+        Edge("infinities", "are the largest and smallest numbers", (f32(INF, -INF), f32(1, 1)), (f32(INF, 1),)),
+        Edge("-0.0", "a zero may have either sign", (f32(-0.0), f32(0)), (f32(0),), zeros=False),
+    )
     fn = "max"
     numpy = staticmethod(np.maximum)
 
 
 class Min(Variadic):
     name = "Min"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "on either side gives NaN", (f32(NAN, 1, NAN), f32(1, NAN, INF)), (f32(NAN, NAN, NAN),)),
+        Edge("infinities", "are the largest and smallest numbers", (f32(INF, -INF), f32(1, 1)), (f32(1, -INF),)),
+        Edge("-0.0", "a zero may have either sign", (f32(-0.0), f32(0)), (f32(0),), zeros=False),
+    )
     fn = "min"
     numpy = staticmethod(np.minimum)
 
 
 class Sum(Variadic):
     name = "Sum"
+    edges = (*ADDITION[:2], ADDITION[2].differs("onnx", "gives 0", "it starts from 0"))
     fn = "add"
     numpy = staticmethod(np.add)
 
 
 class Mean(Variadic):
     name = "Mean"
+    edges = (
+        *ADDITION[:2],
+        Edge("-0.0", "-0.0 and -0.0 give -0.0", (f32(-0.0), f32(-0.0)), (f32(-0.0),)),
+    )
     fn = "add"
     numpy = staticmethod(np.add)
     chain = "Sum"
@@ -395,6 +388,16 @@ class Clip(Elementwise):
     """min(max(x, lo), hi); a missing or NaN bound does not bound; NaN in x stays"""
 
     name = "Clip"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "stays; a bound that is NaN does not bound", (f32(NAN, 2), f32(-1)[0], f32(NAN)[0]),
+             (f32(NAN, 2),)).differs(
+            "onnx", "gives NaN for a NaN bound",
+            "a bound that compares with nothing bounds nothing; onnxruntime reads it so too"),
+        Edge("infinities", "become the bounds", (f32(INF, -INF), f32(-1)[0], f32(1)[0]), (f32(1, -1),)),
+        Edge("-0.0", "stays within -0.0 and 0", (f32(-0.0), f32(-1)[0], f32(1)[0]), (f32(-0.0),)),
+        Edge("other", "where min exceeds max, max is the result", (f32(0, 5), f32(3)[0], f32(1)[0]), (f32(1, 1),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -436,6 +439,7 @@ class Clip(Elementwise):
 class Where(Elementwise):
     name = "Where"
     strings = "moves"
+    moves = True
     mixed = True
     first_typed = 1
 
@@ -463,6 +467,10 @@ def of_code(b: Any, v: Value) -> Value:
 
 class IsNaN(Elementwise):
     name = "IsNaN"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "is one, whatever its sign", (f32(NAN, -NAN, INF),), (np.array([True, True, False]),)),
+    )
     result = BOOL
     codes = True
 
@@ -481,6 +489,10 @@ class IsNaN(Elementwise):
 
 class IsInf(Elementwise):
     name = "IsInf"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "is none", (f32(NAN, INF, -INF),), (np.array([False, True, True]),)),
+    )
     result = BOOL
     codes = True
 
@@ -507,6 +519,7 @@ class Identity(Elementwise):
     """Vanishes: the importer returns its input."""
 
     name = "Identity"
+    moves = True
     aliases = ("Dropout",)
     codes = bundles = True
     strings = "own"

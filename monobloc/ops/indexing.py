@@ -17,6 +17,7 @@ from monobloc.ir.expr import Expr, Fn, Num, all_of, call, cast, floormod, idx, s
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.contract import NAN, NAN_LOST, Edge, f32, i8, i64
 from monobloc.ops.movement import clamp, slice_of
 from monobloc.ops.shape import axis_of, only, reshape
 
@@ -72,6 +73,12 @@ class Gather(OpDef):
 
     name = "Gather"
     strings = "moves"
+    moves = True
+    example = {"axis": 0}
+    edges = (
+        Edge("indices", "negative ones count from the end", (f32(1, 2, 3), i64(-1, -3)), (f32(3, 1),)),
+        Edge("indices", "others outside make the run fail", (f32(1, 2, 3), i64(0, 3)), ()),
+    )
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -126,6 +133,12 @@ class GatherElements(OpDef):
 
     name = "GatherElements"
     strings = "moves"
+    moves = True
+    example = {"axis": 0}
+    edges = (
+        Edge("indices", "negative ones count from the end", (f32(1, 2, 3), i64(-1, -3)), (f32(3, 1),)),
+        Edge("indices", "others outside make the run fail", (f32(1, 2, 3), i64(0, -4)), ()),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -182,6 +195,12 @@ class GatherND(OpDef):
 
     name = "GatherND"
     strings = "moves"
+    moves = True
+    example = {"batch_dims": 0}
+    edges = (
+        Edge("indices", "negative ones count from the end", (f32(1, 2, 3), i64([-1], [-3])), (f32(3, 1),)),
+        Edge("indices", "others outside make the run fail", (f32(1, 2, 3), i64([0], [3])), ()),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at = n.inputs
@@ -310,6 +329,20 @@ class ScatterElements(OpDef):
     Updates are taken in row-major order, so the last one wins."""
 
     name = "ScatterElements"
+    edges = (
+        Edge("indices", "negative ones count from the end", (f32(1, 2, 3), i64(-1), f32(9)), (f32(1, 2, 9),),
+             {"axis": 0, "reduction": "none"}),
+        Edge("indices", "others outside make the run fail; nothing is written there", (f32(1, 2, 3), i64(3), f32(9)),
+             (), {"axis": 0, "reduction": "none"}),
+        Edge("ties", "of updates for one element the last one stays", (f32(1, 2, 3), i64(1, 1), f32(8, 9)),
+             (f32(1, 9, 3),), {"axis": 0, "reduction": "none"}),
+        Edge("NaN", "`max` and `min` keep it", (f32(1, NAN, 3), i64(0, 1), f32(NAN, 8)), (f32(NAN, NAN, 3),),
+             {"axis": 0, "reduction": "max"}).differs(
+            "onnx", "loses it depending on the order", NAN_LOST).differs(
+            "onnxruntime", "loses it depending on the order", NAN_LOST),
+        Edge("overflow", "`add` and `mul` wrap", (i8(127, 1), i64(0), i8(1)), (i8(-128, 1),),
+             {"axis": 0, "reduction": "add"}),
+    )
     aliases = ("Scatter",)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -366,6 +399,18 @@ class ScatterND(OpDef):
 
     name = "ScatterND"
     strings = "moves"
+    edges = (
+        Edge("indices", "negative ones count from the end", (f32(1, 2, 3), i64([-1]), f32(9)), (f32(1, 2, 9),),
+             {"reduction": "none"}),
+        Edge("indices", "others outside make the run fail; nothing is written there", (f32(1, 2, 3), i64([3]), f32(9)),
+             (), {"reduction": "none"}),
+        Edge("ties", "of updates for one element the last one stays", (f32(1, 2, 3), i64([1], [1]), f32(8, 9)),
+             (f32(1, 9, 3),), {"reduction": "none"}),
+        Edge("NaN", "`max` and `min` keep it", (f32(1, NAN, 3), i64([0], [1]), f32(NAN, 8)), (f32(NAN, NAN, 3),),
+             {"reduction": "max"}).differs(
+            "onnxruntime", "loses it depending on the order", NAN_LOST),
+        Edge("overflow", "`add` and `mul` wrap", (i8(127, 1), i64([0]), i8(1)), (i8(-128, 1),), {"reduction": "add"}),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, at, updates = n.inputs
@@ -422,6 +467,11 @@ class TensorScatter(OpDef):
     """A cache with `update` written along `axis` from a start per batch (none: 0); mode linear, circular"""
 
     name = "TensorScatter"
+    moves = True
+    example = {"axis": 1, "mode": "linear"}
+    edges = (
+        Edge("indices", "a place outside makes the run fail", (f32([1, 2, 3]), f32([8, 9]), i64(2)), ()),
+    )
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

@@ -16,7 +16,8 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, Num, call, cast, idx, lift, reduce
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import INF, NAN, Edge, f16, f32, i8, i32
 from monobloc.ops.elementwise import bcast, broadcast_shapes, same_dtype
 from monobloc.ops.quant import np_requantize, requantize
 from monobloc.ops.reduce import np_wide, wide
@@ -75,6 +76,16 @@ class MatMul(OpDef):
     """The matrix product; with `to` operands may be of other types than the result, and are widened"""
 
     name = "MatMul"
+    edges = (
+        Edge("NaN", "stays in its row and column, also against 0", (f32([NAN, 1], [1, 1]), f32([0, 1], [0, 1])),
+             (f32([NAN, NAN], [0, 2]),)),
+        Edge("infinities", "by 0 is NaN; others are not touched", (f32([INF, 1], [1, 1]), f32([0, 1], [1, 1])),
+             (f32([NAN, INF], [1, 2]),)),
+        Edge("overflow", "halves are summed in float32, integers wrap", (f16([200, 200]), f16([400], [-400])),
+             (f16([0]),)),
+        Edge("nothing", "a sum of no terms is 0", (np.zeros((2, 0), np.float32), np.zeros((0, 1), np.float32)),
+             (f32([0], [0]),)),
+    )
     contraction = "matmul"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -124,6 +135,15 @@ class Gemm(OpDef):
     """alpha * A' B' + beta * C, with A and B transposed as asked; C broadcasts"""
 
     name = "Gemm"
+    example = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
+    edges = (
+        Edge("NaN", "stays in its row and column, also against 0", (f32([NAN, 1], [1, 1]), f32([0, 1], [0, 1])),
+             (f32([NAN, NAN], [0, 2]),)),
+        Edge("infinities", "by 0 is NaN; others are not touched", (f32([INF, 1], [1, 1]), f32([0, 1], [1, 1])),
+             (f32([NAN, INF], [1, 2]),)),
+        Edge("nothing", "a sum of no terms is 0", (np.zeros((2, 0), np.float32), np.zeros((0, 1), np.float32)),
+             (f32([0], [0]),)),
+    )
     oldest = 6
     contraction = "gemm"
 
@@ -262,6 +282,10 @@ def check_zero(op: str, what: str, v: Value | None, of: Value, allowed: tuple[in
 
 class MatMulInteger(OpDef):
     name = "MatMulInteger"
+    tol = EXACT
+    edges = (
+        Edge("overflow", "exact in int32, which wraps", (i8([-128, -128]), i8([-128], [-128])), (i32([32768]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, y, final = as_matrices(b, n, *n.inputs[:2])
@@ -297,6 +321,15 @@ class QLinearMatMul(OpDef):
     """The integer product, scaled in float32, rounded half to even, shifted and saturated"""
 
     name = "QLinearMatMul"
+    tol = EXACT
+    edges = (
+        Edge("ties", "go to the even number",
+             (i8([1], [3], [-1]), f32(0.5)[0], i8(0)[0], i8([1]), f32(1)[0], i8(0)[0], f32(1)[0], i8(0)[0]),
+             (i8([0], [2], [0]),)),
+        Edge("overflow", "saturates",
+             (i8([127], [-128]), f32(1)[0], i8(0)[0], i8([2]), f32(1)[0], i8(0)[0], f32(1)[0], i8(0)[0]),
+             (i8([127], [-128]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         a, a_scale, a_zero, y, y_scale, y_zero, scale, zero = n.inputs

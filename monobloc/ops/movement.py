@@ -16,6 +16,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, bounds, call, cast, floormod, idx
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.contract import NAN, Edge, f32
 from monobloc.ops.shape import axes_of, axis_of, flatten_index, ints_of, needed_ints, only, reshape, sizes
 
 Array = np.ndarray
@@ -34,6 +35,7 @@ class Transpose(OpDef):
 
     name = "Transpose"
     strings = "moves"
+    moves = True
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -75,6 +77,7 @@ class Slice(OpDef):
 
     name = "Slice"
     strings = "moves"
+    moves = True
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -174,6 +177,7 @@ class Concat(OpDef):
 
     name = "Concat"
     strings = "moves"
+    moves = True
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -231,6 +235,7 @@ class Pad(OpDef):
     """
 
     name = "Pad"
+    moves = True
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -380,6 +385,7 @@ class Trilu(OpDef):
     """The part of each matrix on and above (upper=1) or below (0) diagonal k; 0 elsewhere"""
 
     name = "Trilu"
+    moves = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         k = int(np.asarray(n.const(1, "k")).ravel()[0]) if n.input(1) is not None else 0
@@ -417,6 +423,7 @@ class ReverseSequence(OpDef):
 
     name = "ReverseSequence"
     strings = "moves"
+    moves = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         attrs = {"time_axis": n.attrs.get("time_axis", 0), "batch_axis": n.attrs.get("batch_axis", 1)}
@@ -461,6 +468,10 @@ class Col2Im(OpDef):
     (sizes), dilations, pads, strides; the inverse of taking blocks apart."""
 
     name = "Col2Im"
+    example = {"dilations": [1], "pads": [0, 0], "strides": [1], "image": [2], "block": [2]}
+    edges = (
+        Edge("NaN", "stays in the pixels that it is added to", (f32([[NAN], [2]]),), (f32([[NAN, 2]]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         image, block = (sizes(n, n.const(k, w), w) for k, w in ((1, "image_shape"), (2, "block_shape")))

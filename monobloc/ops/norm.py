@@ -18,6 +18,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, call, cast, idx, lift, reduce, se
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.elementwise import bcast, broadcast_shapes
 from monobloc.ops.pool import abs_power, root
 from monobloc.ops.reduce import normalized_axes, np_wide, wide
@@ -77,6 +78,15 @@ class BatchNormalization(OpDef):
     """(x - mean) / sqrt(var + epsilon) * scale + bias per channel, with given statistics"""
 
     name = "BatchNormalization"
+    example = {"epsilon": 0.0}
+    edges = (
+        Edge("NaN", "stays where it is", (f32([NAN, 1]), f32(1, 1), f32(0, 0), f32(0, 0), f32(1, 1)), (f32([NAN, 1]),)),
+        Edge("infinities", "stay where they are", (f32([INF, 1]), f32(1, 1), f32(0, 0), f32(0, 0), f32(1, 1)),
+             (f32([INF, 1]),)),
+        Edge("division by 0", "a variance of 0 without epsilon gives an infinity, or NaN for the mean itself",
+             (f32([1, 0]), f32(1, 1), f32(0, 0), f32(0, 0), f32(0, 0)), (f32([INF, NAN]),)).differs(
+            "onnxruntime", "gives NaN for both", "it multiplies scale and shift first, and inf - inf is NaN"),
+    )
     oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -152,6 +162,12 @@ class InstanceNormalization(OpDef):
     """Statistics over the spatial axes of each sample and channel."""
 
     name = "InstanceNormalization"
+    example = {"epsilon": 0.0}
+    edges = (
+        Edge("NaN", "makes what it is averaged with NaN", (f32([[1, NAN], [-1, 1]]), f32(1, 1), f32(0, 0)),
+             (f32([[NAN, NAN], [-1, 1]]),)),
+        Edge("infinities", "as NaN", (f32([[1, INF], [-1, 1]]), f32(1, 1), f32(0, 0)), (f32([[NAN, NAN], [-1, 1]]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         return b.emit(self.name, n.inputs[:3], {"epsilon": float(n.attrs.get("epsilon", 1e-5))})
@@ -199,6 +215,12 @@ class GroupNormalization(OpDef):
     """Scale and bias are per channel, or per group as opset 18 had them."""
 
     name = "GroupNormalization"
+    example = {"epsilon": 0.0, "num_groups": 2}
+    edges = (
+        Edge("NaN", "makes what it is averaged with NaN", (f32([[1, NAN], [-1, 1]]), f32(1, 1), f32(0, 0)),
+             (f32([[NAN, NAN], [-1, 1]]),)),
+        Edge("infinities", "as NaN", (f32([[1, INF], [-1, 1]]), f32(1, 1), f32(0, 0)), (f32([[NAN, NAN], [-1, 1]]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         attrs = {"epsilon": float(n.attrs.get("epsilon", 1e-5)), "num_groups": int(n.attrs["num_groups"])}
@@ -252,6 +274,12 @@ class LayerNormalization(OpDef):
     """Statistics over the axes from `axis` on; mean and inverse deviation are further outputs."""
 
     name = "LayerNormalization"
+    example = {"axis": 2, "epsilon": 0.0}
+    edges = (
+        Edge("NaN", "makes what it is averaged with NaN", (f32([[1, NAN], [-1, 1]]), f32(1, 1), f32(0, 0)),
+             (f32([[NAN, NAN], [-1, 1]]),)),
+        Edge("infinities", "as NaN", (f32([[1, INF], [-1, 1]]), f32(1, 1), f32(0, 0)), (f32([[NAN, NAN], [-1, 1]]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -318,6 +346,13 @@ class RMSNormalization(OpDef):
     """x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on"""
 
     name = "RMSNormalization"
+    example = {"axis": 1, "epsilon": 0.0}
+    edges = (
+        Edge("NaN", "makes what it is averaged with NaN", (f32([1, NAN], [-1, 1]), f32(1, 1)),
+             (f32([NAN, NAN], [-1, 1]),)),
+        Edge("infinities", "are NaN; the others of the row are 0", (f32([1, INF], [-1, 1]), f32(1, 1)),
+             (f32([0, NAN], [-1, 1]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -364,6 +399,13 @@ class LpNormalization(OpDef):
     """x / (sum |x|^p)^(1/p) along an axis; a row of norm zero gives zeros"""
 
     name = "LpNormalization"
+    example = {"axis": 1, "p": 2}
+    edges = (
+        Edge("NaN", "makes its row NaN", (f32([1, NAN], [3, 4]),), (f32([NAN, NAN], [0.6, 0.8]),)),
+        Edge("infinities", "are NaN; the others of the row are 0", (f32([1, INF], [3, 4]),),
+             (f32([0, NAN], [0.6, 0.8]),)),
+        Edge("division by 0", "a row of zeros stays 0", (f32([0, 0]),), (f32([0, 0]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, p = n.inputs[0], int(n.attrs.get("p", 2))
@@ -406,6 +448,11 @@ class MeanVarianceNormalization(OpDef):
     """(x - mean) / (sqrt(var) + 1e-9) over `axes`"""
 
     name = "MeanVarianceNormalization"
+    example = {"axes": [1]}
+    edges = (
+        Edge("NaN", "makes what it is averaged with NaN", (f32([1, NAN], [-1, 1]),), (f32([NAN, NAN], [-1, 1]),)),
+        Edge("infinities", "as NaN", (f32([1, INF], [-1, 1]),), (f32([NAN, NAN], [-1, 1]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -441,6 +488,12 @@ class LRN(OpDef):
     """x / (bias + alpha / size * sum of squares of `size` neighbouring channels)^beta"""
 
     name = "LRN"
+    edges = (
+        Edge("NaN", "stays in the channels round it", (f32([[NAN]], [[1]], [[1]]).reshape(1, 3, 1),),
+             (f32([[NAN]], [[NAN]], [[1]]).reshape(1, 3, 1),), {"size": 3, "alpha": 0.0, "beta": 0.75, "bias": 1.0}),
+        Edge("infinities", "are NaN; the channels round them are 0", (f32(INF, 1, 1).reshape(1, 3, 1),),
+             (f32(NAN, 0, 0.5946035).reshape(1, 3, 1),), {"size": 3, "alpha": 3.0, "beta": 0.75, "bias": 0.0}),
+    )
     defaults = (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

@@ -15,7 +15,8 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import BOOL, Expr, Fn, call, idx, reduce
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops import EXACT, Case, OpDef, Tol
+from monobloc.ops.contract import INF, NAN, NAN_LOST, Edge, f32, i32, i64
 from monobloc.ops.shape import axis_of, only
 
 Array = np.ndarray
@@ -93,6 +94,13 @@ class ArgMax(ArgExtreme):
     """Index of the largest element"""
 
     name = "ArgMax"
+    tol = EXACT
+    example = {"axis": 0, "keepdims": 1, "select_last_index": 0}
+    edges = (
+        Edge("ties", "the first, with `select_last_index` the last", (f32(1, 3, 3, 2),), (i64(1),)),
+        Edge("NaN", "is larger than every number", (f32(1, NAN, INF),), (i64(1),)).differs(
+            "onnxruntime", "loses it", NAN_LOST),
+    )
     kind = "max"
 
 
@@ -100,6 +108,13 @@ class ArgMin(ArgExtreme):
     """Index of the smallest element"""
 
     name = "ArgMin"
+    tol = EXACT
+    example = {"axis": 0, "keepdims": 1, "select_last_index": 0}
+    edges = (
+        Edge("ties", "the first, with `select_last_index` the last", (f32(3, 1, 1, 2),), (i64(1),)),
+        Edge("NaN", "is smaller than every number", (f32(1, NAN, -INF),), (i64(1),)).differs(
+            "onnxruntime", "loses it", NAN_LOST),
+    )
     kind = "min"
 
 
@@ -108,6 +123,12 @@ class TopK(OpDef):
     """The k largest or smallest elements along `axis` and their indices, best first"""
 
     name = "TopK"
+    tol = EXACT
+    example = {"k": 2, "axis": 0, "largest": 1, "sorted": 1}
+    edges = (
+        Edge("ties", "the lower index comes first", (f32(1, 3, 3, 3),), (f32(3, 3), i64(1, 2))),
+        Edge("NaN", "is larger than every number", (f32(1, NAN, INF),), (f32(NAN, INF), i64(1, 2))),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -284,6 +305,12 @@ class CumSum(Running):
     """Running sum"""
 
     name = "CumSum"
+    example = {"axis": 0, "exclusive": 0, "reverse": 0}
+    edges = (
+        Edge("NaN", "stays in every later sum", (f32(1, NAN, 2),), (f32(1, NAN, NAN),)),
+        Edge("infinities", "inf - inf is NaN", (f32(INF, 1, -INF),), (f32(INF, INF, NAN),)),
+        Edge("overflow", "wraps", (i32(2**31 - 1, 1),), (i32(2**31 - 1, -(2**31)),)),
+    )
     fold = np.add
     sign = "+"
     start = 0
@@ -293,6 +320,12 @@ class CumProd(Running):
     """Running product"""
 
     name = "CumProd"
+    example = {"axis": 0, "exclusive": 0, "reverse": 0}
+    edges = (
+        Edge("NaN", "stays in every later product", (f32(1, NAN, 0),), (f32(1, NAN, NAN),)),
+        Edge("infinities", "by 0 is NaN", (f32(INF, 0),), (f32(INF, NAN),)),
+        Edge("overflow", "wraps", (i32(2**30, 4),), (i32(2**30, 0),)),
+    )
     fold = np.multiply
     sign = "*"
     start = 1

@@ -18,7 +18,8 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import I64, Expr, Fn, Num, call, cast, idx, lift, reduce, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import HALF_HOLDS, INF, NAN, NAN_LOST, Edge, f16, f32, i64
 from monobloc.ops.movement import pad
 from monobloc.ops.reduce import np_wide, wide
 from monobloc.ops.window import auto_pad, inside, out_extents, positions, window_attrs
@@ -91,6 +92,17 @@ class MaxPool(Pool):
     """The second output is the flat index of the first largest element, per whole input tensor."""
 
     name = "MaxPool"
+    tol = EXACT
+    example = {"kernel_shape": [2], "strides": [2], "pads": [0, 0], "dilations": [1], "ceil_mode": 0,
+               "storage_order": 0}
+    edges = (
+        Edge("NaN", "is larger than every number", (f32([[1, NAN, 2, 3]]),), (f32([[NAN, 3]]), i64([[1, 3]]))).differs(
+            "onnx", "loses it", NAN_LOST).differs(
+            "onnxruntime", "loses it", NAN_LOST),
+        Edge("ties", "the index is that of the first", (f32([[5, 5, 2, 2]]),), (f32([[5, 2]]), i64([[0, 2]]))),
+        Edge("infinities", "are the largest and smallest numbers", (f32([[-INF, -INF, 2, INF]]),),
+             (f32([[-INF, INF]]), i64([[0, 3]]))),
+    )
     extra: ClassVar[Attrs] = {"storage_order": 0}
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
@@ -200,6 +212,15 @@ def average_cases(taps: Iterator[tuple[Array, Attrs, str]], rng: np.random.Gener
 
 class AveragePool(Pool):
     name = "AveragePool"
+    example = {"kernel_shape": [2], "strides": [2], "pads": [0, 0], "dilations": [1], "ceil_mode": 0,
+               "count_include_pad": 0}
+    edges = (
+        Edge("NaN", "stays in its windows", (f32([[1, NAN, 2, 3]]),), (f32([[NAN, 2.5]]),)).differs(
+            "onnx", "leaves NaN out of the mean", "it marks padding with NaN inside"),
+        Edge("infinities", "inf - inf is NaN; other windows are not touched", (f32([[INF, -INF, 2, 3]]),),
+             (f32([[NAN, 2.5]]),)),
+        Edge("overflow", "halves are summed in float32", (f16([[60000, 60000]]),), (f16([[60000]]),)),
+    )
     oldest = 1
     extra: ClassVar[Attrs] = {"count_include_pad": 0}
 
@@ -276,6 +297,14 @@ class LpPool(Pool):
     """(sum |x|^p)^(1/p)"""
 
     name = "LpPool"
+    example = {"kernel_shape": [2], "strides": [2], "pads": [0, 0], "dilations": [1], "ceil_mode": 0, "p": 2}
+    edges = (
+        Edge("NaN", "stays in its windows", (f32([[1, NAN, 3, 4]]),), (f32([[NAN, 5]]),)).differs(
+            "onnx", "leaves NaN out of the sum", "it marks padding with NaN inside"),
+        Edge("infinities", "give inf", (f32([[1, -INF, 3, 4]]),), (f32([[INF, 5]]),)),
+        Edge("overflow", "halves are summed in float32", (f16([[300, 400]]),), (f16([[500]]),)).differs(
+            "onnx", "gives inf", HALF_HOLDS),
+    )
     aliases = ("GlobalLpPool",)
     extra: ClassVar[Attrs] = {"p": 2}
 
@@ -333,6 +362,11 @@ class MaxUnpool(OpDef):
     A larger `output_shape` only adds zeros behind: the indices count in the shape without it."""
 
     name = "MaxUnpool"
+    moves = True
+    example = {"shape": [1, 1, 4]}
+    edges = (
+        Edge("indices", "outside make the run fail", (f32([[1]]), i64([[4]])), ()),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, where = n.inputs[:2]

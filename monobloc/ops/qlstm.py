@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, registry
 from monobloc.ops.build import read_as, reading
+from monobloc.ops.contract import NAN, Edge, f32
 from monobloc.ops.recurrent import LstmLoop
 
 Array = np.ndarray
@@ -34,6 +35,12 @@ F32 = DType.F32
 
 class QuantizedLstmLoop(LstmLoop):
     name = "QuantizedLstmLoop"
+    edges: ClassVar[tuple[Edge, ...]] = (
+        Edge("NaN", "stays in every later state",
+             (np.full((1, 1, 4), NAN, np.float32), np.zeros((1, 1, 4), np.int8), np.zeros((1, 4), np.float32),
+              *[None] * 4),
+             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1), f32(NAN).reshape(1, 1, 1))),
+    )
     aliases = ("com.microsoft::DynamicQuantizeLSTM",)
 
     # -- reading ------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from monobloc.ir.codes import encode
 from monobloc.ir.expr import Expr, Fn, Num, call, cast, lift
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import INF, Edge, f32, i8
 from monobloc.ops.reduce import normalized_axes, wide
 
 Array = np.ndarray
@@ -119,6 +120,14 @@ class QuantizeLinear(Scaled):
     """saturate(round(x / scale) + zero); DynamicQuantizeLinear is this after a range measurement"""
 
     name = "QuantizeLinear"
+    tol = EXACT
+    example = {"axis": 0, "block_size": 0, "to": DType.I8}
+    edges = (
+        Edge("ties", "go to the even number", (f32(0.5, 1.5, -2.5, -0.5), f32(1)[0], i8(0)[0]), (i8(0, 2, -2, 0),)),
+        Edge("overflow", "saturates", (f32(300, -300), f32(1)[0], i8(0)[0]), (i8(127, -128),)),
+        Edge("infinities", "saturate", (f32(INF, -INF), f32(1)[0], i8(0)[0]), (i8(127, -128),)).differs(
+            "onnx", "gives the lowest integer for inf", "ONNX's text says that results saturate"),
+    )
     aliases = ("DynamicQuantizeLinear", "com.microsoft::QuantizeLinear")
     codes = True
 
@@ -219,6 +228,11 @@ class DequantizeLinear(Scaled):
     """(x - zero) * scale"""
 
     name = "DequantizeLinear"
+    example = {"axis": 0, "block_size": 0, "to": DType.F32}
+    edges = (
+        Edge("overflow", "the difference to the zero point does not wrap", (i8(-128), f32(1)[0], i8(127)[0]),
+             (f32(-255),)),
+    )
     aliases = ("com.microsoft::DequantizeLinear",)
     codes = True
 

@@ -25,6 +25,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.contract import NAN, Edge, f32, i32
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -256,6 +257,15 @@ class Recurrent(OpDef):
 
 class LstmLoop(Recurrent):
     name = "LstmLoop"
+    example = {"direction": "forward", "activations": ["sigmoid", "tanh", "tanh"], "alpha": [0.0, 0.0, 0.0],
+               "beta": [0.0, 0.0, 0.0], "clip": 0.0, "input_forget": 0}
+    edges: ClassVar[tuple[Edge, ...]] = (
+        Edge("indices", "a sequence longer than the input makes the run fail",
+             (np.zeros((2, 1, 4), np.float32), np.zeros((1, 1, 4), np.float32), i32(3), None, None, None), ()),
+        Edge("NaN", "stays in every later state",
+             (np.full((1, 1, 4), NAN, np.float32), np.zeros((1, 1, 4), np.float32), None, None, None, None),
+             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1), f32(NAN).reshape(1, 1, 1))),
+    )
     aliases = ("LSTM",)
     gates, states = 4, 2
     default = ("sigmoid", "tanh", "tanh")
@@ -292,6 +302,15 @@ class LstmLoop(Recurrent):
 
 class GruLoop(Recurrent):
     name = "GruLoop"
+    example = {"direction": "forward", "activations": ["sigmoid", "tanh"], "alpha": [0.0, 0.0], "beta": [0.0, 0.0],
+               "clip": 0.0, "linear_before_reset": 0}
+    edges = (
+        Edge("indices", "a sequence longer than the input makes the run fail",
+             (np.zeros((2, 1, 3), np.float32), np.zeros((1, 1, 3), np.float32), i32(3), None, None, None), ()),
+        Edge("NaN", "stays in every later state",
+             (np.full((1, 1, 3), NAN, np.float32), np.zeros((1, 1, 3), np.float32), None, None, None, None),
+             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1))),
+    )
     aliases = ("GRU",)
     gates, resets = 3, 1
     default = ("sigmoid", "tanh")
@@ -338,6 +357,14 @@ class GruLoop(Recurrent):
 
 class RnnLoop(Recurrent):
     name = "RnnLoop"
+    example = {"direction": "forward", "activations": ["tanh"], "alpha": [0.0], "beta": [0.0], "clip": 0.0}
+    edges = (
+        Edge("indices", "a sequence longer than the input makes the run fail",
+             (np.zeros((2, 1, 1), np.float32), np.zeros((1, 1, 1), np.float32), i32(3), None, None, None), ()),
+        Edge("NaN", "stays in every later state",
+             (np.full((1, 1, 1), NAN, np.float32), np.zeros((1, 1, 1), np.float32), None, None, None, None),
+             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1))),
+    )
     aliases = ("RNN",)
     gates = 1
     default = ("tanh",)

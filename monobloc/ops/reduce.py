@@ -18,7 +18,8 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, call, cast, idx, lift, reduce, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import HALF_HOLDS, INF, INTEGERS_WRAP, NAN, NAN_LOST, Edge, f16, f32, i32
 
 Array = np.ndarray
 
@@ -64,6 +65,8 @@ def row_index(i: Sequence[Expr], r: Sequence[Expr], axes: Sequence[int], keepdim
 
 class Reduction(OpDef):
     """Base: `fold` says how to fold, `before` and `after` what is done to elements and to the result."""
+
+    example = {"axes": [0], "keepdims": True}
 
     fold: ClassVar[str] = "sum"
     numpy: ClassVar[Callable[..., Array]]
@@ -136,6 +139,13 @@ class Reduction(OpDef):
 
 class ReduceSum(Reduction):
     name = "ReduceSum"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "inf - inf is NaN", (f32(INF, 1, -INF),), (f32(NAN),)),
+        Edge("nothing", "of nothing it is 0", (f32(),), (f32(0),)),
+        Edge("overflow", "wraps", (i32(2**31 - 1, 1),), (i32(-(2**31)),)).differs(
+            "onnxruntime", "saturates", INTEGERS_WRAP),
+    )
     numpy = staticmethod(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype))
     axes_input_since = 13
 
@@ -157,6 +167,14 @@ class ReduceMean(Reduction):
     """Integers: the quotient truncates. Of no elements: NaN."""
 
     name = "ReduceMean"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "inf - inf is NaN", (f32(INF, 1, -INF),), (f32(NAN),)),
+        Edge("nothing", "of nothing it is NaN", (f32(),), (f32(NAN),)).differs(
+            "onnxruntime", "gives 0", "0 / 0 is NaN, as ONNX's reference has it"),
+        Edge("overflow", "halves are summed in float32", (f16(60000, 60000),), (f16(60000),)).differs(
+            "onnx", "gives inf", HALF_HOLDS),
+    )
     aliases = ("GlobalAveragePool",)
     numpy = staticmethod(_mean)
 
@@ -204,6 +222,13 @@ def _limit(d: np.dtype, sign: int) -> Any:
 
 class ReduceMax(Extreme):
     name = "ReduceMax"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)).differs(
+            "onnxruntime", "loses it", NAN_LOST),
+        Edge("infinities", "are the largest and smallest numbers", (f32(-INF, 1),), (f32(1),)),
+        Edge("nothing", "of nothing it is -inf", (f32(),), (f32(-INF),)),
+    )
     aliases = ("GlobalMaxPool",)
     fold, logical = "max", "or"
     numpy = staticmethod(lambda x, a, k: x.max(a, keepdims=k, initial=_limit(x.dtype, -1)))
@@ -211,18 +236,39 @@ class ReduceMax(Extreme):
 
 class ReduceMin(Extreme):
     name = "ReduceMin"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)).differs(
+            "onnxruntime", "loses it", NAN_LOST),
+        Edge("infinities", "are the largest and smallest numbers", (f32(-INF, 1),), (f32(-INF),)),
+        Edge("nothing", "of nothing it is inf", (f32(),), (f32(INF),)),
+    )
     fold, logical = "min", "and"
     numpy = staticmethod(lambda x, a, k: x.min(a, keepdims=k, initial=_limit(x.dtype, 1)))
 
 
 class ReduceProd(Reduction):
     name = "ReduceProd"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "by 0 is NaN", (f32(INF, 0),), (f32(NAN),)),
+        Edge("nothing", "of nothing it is 1", (f32(),), (f32(1),)),
+        Edge("overflow", "wraps", (i32(2**30, 4),), (i32(0),)).differs(
+            "onnxruntime", "saturates", INTEGERS_WRAP),
+    )
     fold = "prod"
     numpy = staticmethod(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype))
 
 
 class ReduceL1(Reduction):
     name = "ReduceL1"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "give inf", (f32(INF, -INF),), (f32(INF),)),
+        Edge("nothing", "of nothing it is 0", (f32(),), (f32(0),)),
+        Edge("overflow", "wraps", (i32(2**31 - 1, 1),), (i32(-(2**31)),)).differs(
+            "onnxruntime", "saturates", INTEGERS_WRAP),
+    )
     numpy = staticmethod(lambda x, a, k: np.abs(x).sum(a, keepdims=k, dtype=x.dtype))
 
     def before(self, x: Expr) -> Expr:
@@ -237,6 +283,13 @@ class ReduceL2(Reduction):
     """Integers: the root truncates."""
 
     name = "ReduceL2"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "give inf", (f32(INF, -INF),), (f32(INF),)),
+        Edge("nothing", "of nothing it is 0", (f32(),), (f32(0),)),
+        Edge("overflow", "halves are summed in float32", (f16(300, 400),), (f16(500),)).differs(
+            "onnx", "gives inf", HALF_HOLDS),
+    )
     numpy = staticmethod(lambda x, a, k: np.sqrt((x * x).sum(a, keepdims=k, dtype=x.dtype)))
 
     def before(self, x: Expr) -> Expr:
@@ -248,6 +301,14 @@ class ReduceL2(Reduction):
 
 class ReduceSumSquare(Reduction):
     name = "ReduceSumSquare"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "give inf", (f32(INF, -INF),), (f32(INF),)),
+        Edge("nothing", "of nothing it is 0", (f32(),), (f32(0),)),
+        Edge("overflow", "wraps", (i32(2**16, 1),), (i32(1),)).differs(
+            "onnx", "gives int64", "ONNX's text says the type of the input").differs(
+            "onnxruntime", "saturates", INTEGERS_WRAP),
+    )
     numpy = staticmethod(lambda x, a, k: (x * x).sum(a, keepdims=k, dtype=x.dtype))
 
     def before(self, x: Expr) -> Expr:
@@ -256,6 +317,11 @@ class ReduceSumSquare(Reduction):
 
 class ReduceLogSum(Reduction):
     name = "ReduceLogSum"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "inf gives inf", (f32(INF, 1),), (f32(INF),)),
+        Edge("nothing", "of nothing it is -inf", (f32(),), (f32(-INF),)),
+    )
     numpy = staticmethod(lambda x, a, k: np.log(x.sum(a, keepdims=k, dtype=x.dtype)))
 
     def after(self, y: Expr, count: int) -> Expr:
@@ -274,6 +340,13 @@ class ReduceLogSumExp(Reduction):
     """log(sum(exp(x - m))) + m with m the row's maximum (0 when that is infinite): no overflow"""
 
     name = "ReduceLogSumExp"
+    edges = (
+        Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
+        Edge("infinities", "inf gives inf, -inf counts as nothing", (f32(INF, -INF),), (f32(INF),)).differs(
+            "onnx", "gives NaN", "it takes the largest off, and inf - inf is NaN; the sum itself is inf"),
+        Edge("nothing", "of nothing it is -inf", (f32(),), (f32(-INF),)),
+        Edge("overflow", "the largest is taken off first", (f32(1000, 1000),), (f32(1000.6931),)),
+    )
     numpy = staticmethod(_log_sum_exp)
 
     def folded(self, extents: list[int], row: Fn) -> Expr:

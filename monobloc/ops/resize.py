@@ -20,6 +20,7 @@ from monobloc.ir.expr import BOOL, Expr, Fn, Num, call, cast, floordiv, idx, lif
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.contract import NAN, Edge, f32
 from monobloc.ops.movement import clamp
 from monobloc.ops.shape import axes_of, only
 
@@ -151,6 +152,10 @@ class Resize(OpDef):
     """
 
     name = "Resize"
+    example = {"axes": [0], "sizes": [4], "rules": [[1, 0, 2]], "extrapolation": None}
+    edges = (
+        Edge("NaN", "stays in the pixels that read it", (f32(NAN, 1),), (f32(NAN, NAN, 1, 1),)),
+    )
     aliases = ("Upsample",)
     tol = Tol(1e-5, 1e-5)
 

@@ -18,6 +18,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, call, cast, floormod, idx, lift, 
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.contract import NAN, Edge, f32
 from monobloc.ops.movement import clamp
 from monobloc.ops.shape import only
 
@@ -83,6 +84,13 @@ class GridSample(OpDef):
     """
 
     name = "GridSample"
+    example = {"mode": "nearest", "padding_mode": "zeros", "align_corners": 0}
+    edges = (
+        Edge("NaN",
+             "stays in the image; a coordinate that is NaN reads a place of the image or padding, and nothing else",
+             (f32([[NAN, 1]]).reshape(1, 1, 1, 2), f32([[-0.5, 0], [0.5, 0]]).reshape(1, 1, 2, 2)),
+             (f32(NAN, 1).reshape(1, 1, 1, 2),)),
+    )
     tol = Tol(1e-4, 1e-4)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -91,8 +99,13 @@ class GridSample(OpDef):
         padding = a.get("padding_mode", "zeros")
         if mode not in TAPS or padding not in ("zeros", "border", "reflection"):
             n.fail(f"has the unknown mode {mode!r} or padding {padding!r}")
-        corners = a.get("align_corners", 0)
-        return b.emit("GridSample", n.inputs, {"mode": mode, "padding_mode": padding, "align_corners": corners})
+        attrs = {"mode": mode, "padding_mode": padding, "align_corners": a.get("align_corners", 0)}
+        x, grid = n.inputs
+        work = x.dtype if x.dtype.is_float else _integer_work(x.dtype, mode)
+        if work is x.dtype:
+            return b.emit("GridSample", [x, grid], attrs)
+        y = b.emit("GridSample", [b.one("Cast", x, to=work), grid], attrs)[0]
+        return b.emit("Cast", [y], {"to": x.dtype})
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x, grid = only(ins[0], self.name), only(ins[1], self.name)
@@ -100,7 +113,7 @@ class GridSample(OpDef):
         fits = dims >= 1 and grid.type.rank == dims + 2 and grid.shape[-1] == dims and grid.shape[0] == x.shape[0]
         if not fits:
             raise ModelError(f"GridSample of shape {list(x.shape)} has a grid of shape {list(grid.shape)}")
-        if not x.dtype.is_float or not grid.dtype.is_float:
+        if not x.dtype.is_float and (x.dtype is DType.BOOL or attrs["mode"] != "nearest") or not grid.dtype.is_float:
             raise ModelError(f"GridSample of {x.dtype.value} at coordinates of {grid.dtype.value}")
         if 0 in x.shape[2:]:
             raise ModelError(f"GridSample of an empty tensor of shape {list(x.shape)}")
@@ -127,9 +140,9 @@ class GridSample(OpDef):
         return self._sum(x, positions, weights, padding, corners)
 
     def _sum(self, x: Array, at: list[list[Array]], w: list[list[Array]], padding: str, corners: bool) -> Array:
-        data = np.moveaxis(x.astype(np.float64), 1, -1)
+        data = np.moveaxis(x if x.dtype.kind in "iu" else x.astype(np.float64), 1, -1)
         batch = np.arange(x.shape[0]).reshape([-1] + [1] * (at[0][0].ndim - 1))
-        total: Any = 0.0
+        total: Any = data.dtype.type(0)
         for taps in itertools.product(*[range(len(p)) for p in at]):
             here, weight = [], np.ones(at[0][0].shape)
             for k, t in enumerate(taps):
@@ -139,7 +152,8 @@ class GridSample(OpDef):
                     weight = np.where((i >= 0) & (i < n), weight, 0.0)
                 here.append(np.clip(_mirror_index(i, n, corners) if padding == "reflection" else i, 0, n - 1))
             picked = data[(batch, *here)]
-            total = total + np.where(weight[..., None] != 0, picked * weight[..., None], 0.0)
+            term = picked if data.dtype.kind in "iu" else picked * weight[..., None]
+            total = total + np.where(weight[..., None] != 0, term, data.dtype.type(0))
         return np.moveaxis(total, -1, 1).astype(x.dtype)
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
@@ -147,14 +161,15 @@ class GridSample(OpDef):
         assert x is not None and grid is not None
         dims, out = n.used[0].shape[2:], n.outputs[0].dtype
         mode, padding, corners = n.attrs["mode"], n.attrs["padding_mode"], bool(n.attrs["align_corners"])
-        work, real = work_type(out), work_type(n.used[1].dtype)
+        work = work_type(out) if out.is_float else out
+        real = work_type(n.used[1].dtype)
 
         def axis(k: int, i: Sequence[Expr]) -> list[tuple[Expr, Expr, Expr]]:
             """(position, inside, weight) per tap"""
             c = cast(grid(i[0], *i[2:], idx(len(dims) - 1 - k)), real)
             c = _coordinate_expr(c, dims[k], mode, padding, corners)
             low = call("floor", c)
-            base, weights = cast(low, DType.I64), weights_of(mode, cast(c - low, work))
+            base, weights = cast(low, DType.I64), weights_of(mode, cast(c - low, real if not out.is_float else work))
             taps = [base + t for t in TAPS[mode]]
             inside = [all_of((p.ge(0), p.lt(dims[k]))) for p in taps]
             return list(zip([_inside(p, dims[k], padding, corners) for p in taps], inside, weights, strict=True))
@@ -186,8 +201,17 @@ class GridSample(OpDef):
         cube = rng.standard_normal((1, 2, 3, 2, 4)).astype(np.float32)
         volume = rng.uniform(-1.2, 1.2, (1, 2, 2, 3, 3)).astype(np.float32)
         yield Case((cube, volume), {"mode": "linear", "padding_mode": "border", "align_corners": 1}, "volume")
+        yield Case((rng.integers(-(1 << 62), 1 << 62, (2, 3, 4, 5)), grid),
+                   {"mode": "nearest", "padding_mode": "zeros", "align_corners": 1}, "i64")
         one = x[:, :, :1]
         yield Case((one, grid), {"mode": "cubic", "padding_mode": "reflection", "align_corners": 1}, "size1")
+
+
+def _integer_work(d: DType, mode: str) -> DType:
+    """What sampling of integers or booleans computes in: what lies nearest needs no arithmetic"""
+    if mode == "nearest":
+        return DType.U8 if d is DType.BOOL else d
+    return DType.F64
 
 
 def _coordinate_expr(g: Expr, n: int, mode: str, padding: str, corners: bool) -> Expr:

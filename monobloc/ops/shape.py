@@ -16,7 +16,8 @@ from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, Num, cast, floordiv, floormod, idx, lift, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import Edge, f32, i64
 from monobloc.ops.elementwise import bcast, broadcast_shapes
 
 Array = np.ndarray
@@ -178,6 +179,7 @@ class EyeLike(OpDef):
     """1 where column - row = k, else 0; attributes shape, k, dtype; no input is read"""
 
     name = "EyeLike"
+    tol = EXACT
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
@@ -209,6 +211,7 @@ class Reshape(OpDef):
 
     name = "Reshape"
     strings = "moves"
+    moves = True
     codes = True
     view = True
 
@@ -345,6 +348,7 @@ class Expand(OpDef):
 
     name = "Expand"
     strings = "moves"
+    moves = True
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
@@ -377,6 +381,7 @@ class Tile(OpDef):
 
     name = "Tile"
     strings = "moves"
+    moves = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, repeats = n.inputs[0], sizes(n, n.const(1, "repeats"), "repeats")
@@ -407,6 +412,12 @@ class OneHot(OpDef):
     from the end, others outside give a row of `values[0]`. Attributes axis and depth."""
 
     name = "OneHot"
+    moves = True
+    example = {"axis": 1, "depth": 2}
+    edges = (
+        Edge("indices", "negative ones count from the end, others outside leave the row off",
+             (i64(-1, 2, -3), f32(0, 1)), (f32([0, 1], [0, 0], [0, 0]),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         indices, _, values = n.inputs

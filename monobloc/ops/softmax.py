@@ -14,7 +14,8 @@ import numpy as np
 from monobloc.ir.expr import I64, Expr, Fn, call, cast, lift, reduce, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.norm import rows, widened
 from monobloc.ops.reduce import normalized_axes, np_wide
 
@@ -58,6 +59,13 @@ class AlongAxis(OpDef):
 
 class Softmax(AlongAxis):
     name = "Softmax"
+    example = {"axis": 1}
+    edges = (
+        Edge("NaN", "makes its row NaN", (f32([1, NAN], [0, 0]),), (f32([NAN, NAN], [0.5, 0.5]),)),
+        Edge("infinities", "inf makes its row NaN; -inf gives 0; a row of -inf is NaN",
+             (f32([1, INF], [1, -INF], [-INF, -INF]),), (f32([NAN, NAN], [1, 0], [NAN, NAN]),)),
+        Edge("overflow", "the largest is taken off first", (f32([1000, 1000]),), (f32([0.5, 0.5]),)),
+    )
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x = np_wide(xs[0])  # type: ignore[arg-type]
@@ -79,6 +87,13 @@ class Softmax(AlongAxis):
 
 class LogSoftmax(AlongAxis):
     name = "LogSoftmax"
+    example = {"axis": 1}
+    edges = (
+        Edge("NaN", "makes its row NaN", (f32([1, NAN], [0, 0]),), (f32([NAN, NAN], [-0.6931472, -0.6931472]),)),
+        Edge("infinities", "inf makes its row NaN; -inf gives -inf; a row of -inf is NaN",
+             (f32([1, INF], [1, -INF], [-INF, -INF]),), (f32([NAN, NAN], [0, -INF], [NAN, NAN]),)),
+        Edge("overflow", "the largest is taken off first", (f32([1000, 1000]),), (f32([-0.6931472, -0.6931472]),)),
+    )
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x = np_wide(xs[0])  # type: ignore[arg-type]
@@ -103,6 +118,13 @@ class Hardmax(AlongAxis):
     """1 at the first largest element (a NaN is the largest), 0 elsewhere"""
 
     name = "Hardmax"
+    tol = EXACT
+    example = {"axis": 0}
+    edges = (
+        Edge("ties", "the first is 1", (f32(3, 5, 5),), (f32(0, 1, 0),)),
+        Edge("NaN", "counts as the largest", (f32(3, NAN, 5),), (f32(0, 1, 0),)).differs(
+            "onnxruntime", "loses it", "as ArgMax"),
+    )
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x, axis = np_wide(xs[0]), attrs["axis"]  # type: ignore[arg-type]
