@@ -84,8 +84,8 @@ def context(o: Options, stage: str) -> PassContext:
 
 def copy_graph(g: Graph) -> Graph:
     """An equal graph that shares the constants."""
-    table = {v.const.key: v.const for part in g.tree() for v in part.constants() if v.const is not None}
-    return parse_graph(print_graph(g), lambda key, _: table[key])
+    table = {(v.const.key, v.type): v.const for part in g.tree() for v in part.constants() if v.const is not None}
+    return parse_graph(print_graph(g), lambda key, t: table[key, t])
 
 
 # -- writing ------------------------------------------------------------------------------------------
@@ -130,11 +130,14 @@ def _store_weights(graphs: Sequence[Graph], native: Lowered) -> tuple[dict[str, 
     """What is stored, by content, and the text of the graphs that read it."""
     stored: dict[str, Value] = {}
     permuted: dict[str, tuple[Const, tuple[int, ...]]] = {}
-    logical = {v.const.key for g in graphs for part in g.tree() for v in part.constants() if v.const is not None}
+    logical: dict[str, set[TensorType]] = {}  # equal bytes may be tensors of several shapes
+    for v in [v for g in graphs for part in g.tree() for v in part.constants()]:
+        assert v.const is not None
+        logical.setdefault(v.const.key, set()).add(v.type)
     for v in native.weights.values():
         assert v.const is not None
         stored[v.const.key] = v
-        if v.const.source is not None and v.const.source[0].key in logical:
+        if v.const.source is not None and len(logical.get(v.const.source[0].key, ())) == 1:
             permuted[v.const.source[0].key] = (v.const, v.const.source[1])
     return stored, "\n".join(_stored_text(g, stored, permuted) for g in graphs)
 

@@ -239,7 +239,7 @@ def pack(
     `panels`: it is that of a matrix: k, n, and the width of a panel.
     """
     assert c.w.const is not None
-    key = (c.w.const.key, how)
+    key = (c.w.const.key, f"{how} of {c.w.shape}")  # equal bytes may be matrices of other shapes
     if key not in packed:
         data = np.ascontiguousarray(f(c.w.const.array)).reshape(-1)
         t = TensorType(DType.of(data.dtype), data.shape)
