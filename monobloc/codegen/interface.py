@@ -35,6 +35,7 @@ class Port:
     type: TensorType
     offset: int  # bytes
     bank: int = 0  # number of the bank it lies in
+    sizes: Port | None = None  # of an output: where its sizes in the last run are, if data decide them
 
     @property
     def c(self) -> str:
@@ -64,6 +65,16 @@ class Interface:
     strict: bool = False
     shared: bool = False  # memory that lives within a run is the program's, one for all models
     sizes: Sizes = Sizes()  # dimensions that a run chooses
+
+    @property
+    def cleared(self) -> list[Port]:
+        """What a reset sets to zero: state, and sizes of outputs that no run has given yet"""
+        return [*(x for x, _ in self.states), *(p.sizes for p in self.outputs if p.sizes is not None)]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether some size is not known before a run"""
+        return bool(self.sizes.dims) or any(p.sizes for p in self.outputs)
 
 
 def port_names(ports: tuple[Port, ...]) -> list[str]:
@@ -116,7 +127,7 @@ def _port_declarations(i: Interface, kind: str, port: Port, up: str) -> list[str
     p, name = i.prefix, mangle(port.name)
     const = "const " if kind == "out" else ""
     dims = ", ".join(map(str, port.type.shape)) or "1"
-    most = " at most" if i.sizes.dims else ""
+    most = " at most" if i.sizes.dims or port.sizes else ""
     what = "where to write the input" if kind == "in" else "the output of the last run"
     return [
         f"/* {comment(port.name)}: {port.type.dtype.value}{list(port.type.shape)}{most}, {what} */",
@@ -125,7 +136,7 @@ def _port_declarations(i: Interface, kind: str, port: Port, up: str) -> list[str
         f"#define {up}_DIMS {{{dims}}}",
         f"{const}{port.c} *{p}_{kind}_{name}(void);",
         f"{const}{port.c} *{p}_{kind}_{name}_at(void *ram);",
-        *(sizes.output_declarations(p, port.name, i.sizes) if kind == "out" else ()),
+        *(sizes.output_declarations(p, port.name) if kind == "out" and (i.sizes.dims or port.sizes) else ()),
         "",
     ]
 
@@ -208,7 +219,13 @@ def _in_mem(i: Interface, port: Port) -> str:
 def _accessors(i: Interface, kind: str, port: Port) -> list[str]:
     type_ = f"const {port.c}" if kind == "out" else port.c
     name = f"{i.prefix}_{kind}_{mangle(port.name)}"
+    out = [] if port.sizes is None else [
+        f"MB_EXPORT const int64_t *{name}_dims_at(void *ram) {{ "
+        f"return (const int64_t *)((char *)ram + {port.sizes.offset}); }}",
+        f"MB_EXPORT const int64_t *{name}_dims(void) {{ return (const int64_t *)({own_place(i, port.sizes)}); }}",
+    ]
     return [
+        *out,
         f"MB_EXPORT {type_} *{name}_at(void *ram) {{ return ({type_} *)((char *)ram + {port.offset}); }}",
         f"MB_EXPORT {type_} *{name}(void) {{ return ({type_} *)({own_place(i, port)}); }}",
     ]
@@ -246,10 +263,10 @@ def _runs(i: Interface) -> list[str]:
         f"MB_EXPORT void {p}_reset_at(void *ram) {{",
         "  (void)ram;",
         *(f"  ((int64_t *)ram)[{k}] = -1;" for k, _ in enumerate(i.sizes.dims)),
-        *(f"  __builtin_memset((char *)ram + {x.offset}, 0, {x.bytes}u);" for x, _ in i.states),
+        *(f"  __builtin_memset((char *)ram + {x.offset}, 0, {x.bytes}u);" for x in i.cleared),
         "}",
         f"MB_EXPORT void {p}_reset(void) {{",
-        *(f"  __builtin_memset({own_place(i, x)}, 0, {x.bytes}u);" for x, _ in i.states),
+        *(f"  __builtin_memset({own_place(i, x)}, 0, {x.bytes}u);" for x in i.cleared),
         "}",
         f"MB_EXPORT void {p}_set_threads(int n) {{ {threads}; }}",
         f"MB_EXPORT void {p}_stop(void) {{ {stop}; }}",
@@ -274,7 +291,7 @@ def _info(i: Interface) -> list[str]:
             for k, port in enumerate(ports)
         ]
         out += [f"static const struct mb_tensor_info {kind}s[] = {{", *(rows or ["  {0}"]), "};"]
-    out += sizes.table(i.sizes)
+    out += sizes.table(i.sizes) if i.sizes.dims else _data_decide(i) if i.dynamic else []
     out += [
         f"static void *own_ram(void) {{ return {own_bank(i, i.banks[0])}; }}",
         "static const struct mb_bank banks[] = {",
@@ -290,10 +307,32 @@ def _info(i: Interface) -> list[str]:
         f"  .set_threads = {p}_set_threads, .stop = {p}_stop, .strerror = {p}_strerror,",
         f"  .target = {c_string(i.target.name + ' ' + i.target.cpu)}, .features = FEATURES,",
         f"  .max_threads = {i.threads}, .n_banks = {len(i.banks)}, .banks = banks,",
-        *(["  .dynamic = &dynamic,"] if i.sizes.dims else []),
+        *(["  .dynamic = &dynamic,"] if i.dynamic else []),
         "};",
     ]
     return out
+
+
+def _data_decide(i: Interface) -> list[str]:
+    """`dynamic` of a model that takes one size, and gives outputs of sizes that data decide"""
+    fill, at = [], 0
+    for port in (*i.inputs, *i.outputs):
+        rank = port.type.rank
+        if port.sizes is not None:
+            own = f"ram == {own_bank(i, i.banks[0])} ? {own_place(i, port.sizes)} : (char *)ram + {port.sizes.offset}"
+            fill.append(f"  __builtin_memcpy(out + {at}, {own}, {8 * rank});")
+        else:
+            fill += [f"  out[{at + k}] = {d};" for k, d in enumerate(port.type.shape)]
+        at += rank
+    axes = [f"static const int32_t in{k}_axes[] = {{{', '.join(['-1'] * p.type.rank) or '0'}}};"
+            for k, p in enumerate(i.inputs)]
+    names = ", ".join(f"in{k}_axes" for k in range(len(i.inputs))) or "0"
+    return [
+        *axes, f"static const int32_t *const axes[] = {{{names}}};",
+        "static int set_at(void *ram, int32_t dim, int64_t n) { (void)ram; (void)dim; (void)n; return MB_E_SHAPE; }",
+        "static int shapes_at(void *ram, int64_t *out) {", "  (void)ram; (void)out;", *fill, "  return MB_OK;", "}",
+        "static const struct mb_dynamic dynamic = {0, (const struct mb_dim *)0, axes, set_at, shapes_at};",
+    ]
 
 
 def model_table(prefixes: tuple[str, ...]) -> str:

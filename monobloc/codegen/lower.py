@@ -10,6 +10,7 @@ from monobloc.codegen.place import Placement, place
 from monobloc.codegen.sizes import Room
 from monobloc.codegen.unit import Unit, UnitWriter, scratch_bytes
 from monobloc.ir.graph import Graph, Value
+from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
 
 
@@ -88,7 +89,7 @@ def generate(
         prefix=prefix,
         title=title,
         inputs=tuple(_port(v.origin or v.name, v, p) for v in g.inputs if not v.state),
-        outputs=tuple(_port(name, v, p) for name, v in g.outputs if name not in kept),
+        outputs=tuple(replace(_port(name, v, p), sizes=_sizes(v, p)) for name, v in g.outputs if name not in kept),
         states=tuple((_port(v.origin or v.name, v, p), _port(v.state, kept[v.state], p)) for v in g.inputs if v.state),
         arena=p.arena,
         weights_bytes=sum(v.type.bytes for v in unit.weights.values()),
@@ -100,6 +101,11 @@ def generate(
         strict=ctx.numerics == "strict",
     )
     return Lowered(g, ctx, p, unit, interface)
+
+
+def _sizes(v: Value, p: Placement) -> Port | None:
+    at = sizes_of(v)
+    return None if at is None else _port("", at, p)
 
 
 def _port(name: str, v: Value, p: Placement) -> Port:

@@ -26,6 +26,7 @@ from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars
 from monobloc.ops.control import outside_of
+from monobloc.ops.sized import sizes_of
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import is_contraction, parts, root_of
 from monobloc.passes.conv_family import family
@@ -508,9 +509,10 @@ def planner_program(
         steps.append(plan.Step(node.name, tuple(defines), tuple(dict.fromkeys(uses)), scratch.get(node, 0),
                                tuple(dict.fromkeys(after + _producers(node)))))
     values = []
+    sizes = {at for v in exported if (at := sizes_of(v)) is not None}
     for v in a.ids:
         size = 0 if v in outside else v.type.bytes
-        pinned = v not in outside and (v.producer is None or v in exported)
+        pinned = v not in outside and (v.producer is None or v in exported or v in sizes)
         values.append(plan.Value(v.name, size, plan.natural_align(size), pinned, v in exported))
     pairs = (p for p in _in_place(g, a) if not outside or {p.input, p.output}.isdisjoint(v.name for v in outside))
     return plan.Program(tuple(values), tuple(steps), tuple(pairs))

@@ -115,10 +115,8 @@ def declarations(prefix: str, s: Sizes) -> list[str]:
     return [*out, ""]
 
 
-def output_declarations(prefix: str, name: str, s: Sizes) -> list[str]:
+def output_declarations(prefix: str, name: str) -> list[str]:
     """What the header says of the sizes of an output."""
-    if not s.dims:
-        return []
     stem = f"const int64_t *{prefix}_out_{mangle(name)}_dims"
     return [f"{stem}(void); /* its sizes in the last run */", f"{stem}_at(void *ram);"]
 

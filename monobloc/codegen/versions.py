@@ -21,6 +21,7 @@ from monobloc.codegen.sizes import Sizes, Version, check_names, room_of
 from monobloc.errors import UnsupportedError
 from monobloc.ir.dims import Dim, told
 from monobloc.ir.graph import Graph
+from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
 
 
@@ -34,6 +35,9 @@ def lower_all(
     if ram_regions(ctx.regions):
         raise UnsupportedError(f"`{title}` takes several sizes, which memory regions do not hold yet",
                                hints=["give each dimension one size, or leave the regions out"])
+    if sized := [n for g in every for n, v in g.outputs if sizes_of(v) is not None]:
+        raise UnsupportedError(f"the size of output `{sized[0]}` of `{title}` is data, and the model takes several "
+                               "sizes; both at once are not supported", hints=["give each dimension one size"])
     check_names(prefix, every[0].dims, [n for n, _ in every[0].outputs])
     room = room_of(every)
     made = []

@@ -26,6 +26,7 @@ from monobloc.ops.build import Builder
 from monobloc.ops.control import UNBOUND, OpenRegion, close
 from monobloc.ops.movement import slice_of
 from monobloc.ops.sequence import Bundle
+from monobloc.ops.sized import Ragged
 
 if TYPE_CHECKING:
     from monobloc.frontend.walk import Binding, Frame, Walker
@@ -70,9 +71,7 @@ def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, lab
         with opened(w, f"{label}/{key}") as region:
             made.append(w.subgraph(attrs[key], [], frame, f"{label}/{key}"))
         regions.append(region)
-    hints = _binds("a branch is left out where its condition is known", condition)
-    for e in w.diagnostics.errors[before:]:
-        e.hints = tuple(dict.fromkeys([*e.hints, *hints]))
+    _advise(w, before, _binds("a branch is left out where its condition is known", condition))
     for region, outs in zip(regions, made, strict=True):  # both are read before anything is wrong
         region.outputs = _named(_tensors(_all_known(outs)))
     yes, no = ([v.type for _, v in r.outputs] for r in regions)
@@ -88,13 +87,19 @@ def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, lab
     return list(b.graph.make("If", [condition, *given], yes, inside, name=label, locs=b.locs).outputs)
 
 
+def _advise(w: Walker, before: int, hints: Sequence[str]) -> None:
+    """What also helps against the errors of a body"""
+    for e in w.diagnostics.errors[before:]:
+        e.hints = tuple(dict.fromkeys([*e.hints, *hints]))
+
+
 def _differs(what: str, condition: Value | None) -> UnsupportedError:
     return UnsupportedError(f"{what}; a type that data decide is not supported",
                             hints=_binds("fix what decides while compiling", condition))
 
 
 def _all_known(outs: Sequence[Binding]) -> list[Any]:
-    known: list[Any] = [v for v in outs if isinstance(v, (Value, Bundle))]
+    known: list[Any] = [v for v in outs if isinstance(v, (Value, Bundle, Ragged))]
     if len(known) < len(outs):
         raise Told("a value of a body is unknown")
     return known
@@ -187,7 +192,7 @@ class _Kept:
             number = region.add_input(f"{self.label}/i", TensorType(DType.I64, (1,) if len(one) == 1 else ()))
             always = self.w.builder.const(np.bool_(True))
             now = [region.add_input(f"{v.name}.now", v.type.with_layout(None)) for v in known]
-            outs = self._body(region, [number, always, *now])
+            outs = self._body(region, [number, always, *now], [trips, condition])
         goes_on, then, rows = outs[0], outs[1 : 1 + len(now)], outs[1 + len(now) :]
         return list(self._node(region, trips, condition, most, known, None if _always(goes_on) else goes_on, then,
                                rows))
@@ -207,10 +212,14 @@ class _Kept:
         out_axes, out_back = _list(attrs, "scan_output_axes", n_out), _list(attrs, "scan_output_directions", n_out)
         return [*found[:k], *(_turned(b, v, a, d) for v, a, d in zip(found[k:], out_axes, out_back, strict=True))]
 
-    def _body(self, region: OpenRegion, inputs: Sequence[Value]) -> list[Value]:
+    def _body(self, region: OpenRegion, inputs: Sequence[Value], ends: Sequence[Value | None] = ()) -> list[Value]:
         for v in region.inputs:
             v.origin = ""  # no input of the model, whoever asks what depends on it
-        return _tensors(_all_known(self.w.subgraph(self.body, inputs, self.frame, self.label)))
+        before = len(self.w.diagnostics.errors)
+        outs = self.w.subgraph(self.body, inputs, self.frame, self.label)
+        hints = [h for v in ends for h in _binds("a loop is written out where its end is known", v)]
+        _advise(self.w, before, hints)
+        return _tensors(_all_known(outs))
 
     def _node(
         self, region: OpenRegion, trips: Value | None, condition: Value | None, most: int, states: Sequence[Value],

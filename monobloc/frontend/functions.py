@@ -21,6 +21,7 @@ from monobloc.frontend.tensors import ELEM_TYPES
 from monobloc.ir.graph import Value
 from monobloc.ir.strings import string_shape
 from monobloc.ops.sequence import Absent, Bundle, Items
+from monobloc.ops.sized import Ragged
 
 MAX_NODES = 200_000
 
@@ -94,7 +95,7 @@ def schema_body(
     p: onnx.NodeProto,
     domain: str,
     opset: int,
-    inputs: Sequence[Value | Bundle | None],
+    inputs: Sequence[Value | Bundle | Ragged | None],
     attrs: dict[str, Any],
 ) -> tuple[onnx.FunctionProto, list[onnx.AttributeProto]] | None:
     """The body ONNX gives for an operator here, and defaults of its attributes."""
@@ -124,7 +125,7 @@ def _version(versions: Sequence[int], opset: int) -> int:
 
 
 def _context_body(
-    s: Any, p: onnx.NodeProto, opset: int, inputs: Sequence[Value | Bundle | None], attrs: dict[str, Any]
+    s: Any, p: onnx.NodeProto, opset: int, inputs: Sequence[Value | Bundle | Ragged | None], attrs: dict[str, Any]
 ) -> bytes:
     node = onnx.NodeProto()
     node.CopyFrom(p)
@@ -142,9 +143,10 @@ def _proto_value(value: Any) -> Any:
     return onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
 
 
-def _type_proto(v: Value | Bundle | None) -> onnx.TypeProto:
+def _type_proto(v: Value | Bundle | Ragged | None) -> onnx.TypeProto:
     if v is None or isinstance(v, Absent):
         return onnx.TypeProto()
+    assert not isinstance(v, Ragged)  # no operator with a body takes one
     if isinstance(v, Items):
         shapes = {x.shape for x in v.values}
         one = list(shapes.pop()) if len(shapes) == 1 else None

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from monobloc.errors import Diagnostics, ModelError, MonoblocError, UnsupportedError
+from monobloc.errors import Diagnostics, InternalError, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
@@ -27,6 +27,7 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.strings import string_shape
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops.sequence import ABSENT, Absent, Items
+from monobloc.ops.sized import Ragged, packed
 
 
 def load_onnx(model: Model, choices: Choices | None = None) -> Imported:
@@ -237,6 +238,11 @@ class _Import:
             if not self.frame.knows(name):
                 self._report(ModelError(f"output '{name}' is made by nothing"))
             if v is None or isinstance(v, Unknown):
+                if v is not None and not self.diagnostics.errors:
+                    self._report(InternalError(f"output '{name}' was lost"))
+                continue
+            if isinstance(v, Ragged):
+                self.graph.outputs.append((self._export(name, taken), packed(self.walker.builder, v, name)))
                 continue
             if not isinstance(v, Value):
                 self._export_bundle(name, v, taken)

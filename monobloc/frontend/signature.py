@@ -23,6 +23,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.sequence import Absent, Bundle, Items
+from monobloc.ops.sized import Ragged
 
 _SINGLE, _OPTIONAL, _VARIADIC = 0, 1, 2
 _TYPE_NAMES = {
@@ -112,7 +113,7 @@ class Signature:
             if a.required and name not in attrs:
                 raise ModelError(f"the attribute `{name}` is missing")
 
-    def check_types(self, inputs: Sequence[Value | Bundle | None]) -> None:
+    def check_types(self, inputs: Sequence[Value | Bundle | Ragged | None]) -> None:
         """ModelError on an element type that the standard does not allow."""
         seen: dict[str, tuple[int, DType]] = {}
         for i, v in enumerate(inputs):

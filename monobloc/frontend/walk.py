@@ -22,6 +22,7 @@ from monobloc.frontend.functions import Functions, domain_of, has_schema_body, s
 from monobloc.frontend.importing import Told, told
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
+from monobloc.frontend.ragged import on_ragged
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
 from monobloc.frontend.source import Raw
 from monobloc.frontend.tensors import DTYPES, tensor
@@ -32,6 +33,7 @@ from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
 from monobloc.ops.control import OpenRegion
 from monobloc.ops.sequence import Bundle, Items
+from monobloc.ops.sized import Ragged
 from monobloc.ops.strings import of_strings
 
 MAX_DEPTH = 60
@@ -44,7 +46,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Binding = Value | Bundle | Unknown | None  # None: an optional input that is absent
+Binding = Value | Bundle | Ragged | Unknown | None  # None: an optional input that is absent
 
 
 @dataclass
@@ -183,6 +185,10 @@ class Walker:
             sig.check_types(known)
         if domain == "" and p.op_type == "Constant":
             return [self._constant(attrs)]
+        if any(isinstance(v, Ragged) for v in known):
+            self.builder.name, self.builder.locs = loc.node, (loc.node,)
+            node = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
+            return on_ragged(self.builder, op, node)
         if domain == "" and p.op_type == "If":
             condition = known[0]
             if isinstance(condition, Value) and condition.const is not None:

@@ -12,11 +12,20 @@ from monobloc.ir.graph import Graph, Node, Value
 def interpret(g: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Outputs by exported name; `feeds` by the inputs' original names."""
     given = [np.asarray(feeds[v.origin or v.name]) for v in g.inputs]
-    return dict(zip((name for name, _ in g.outputs), run_graph(g, given), strict=True))
+    sizes = [v.producer.outputs[1] for _, v in g.outputs if v.producer is not None and v.producer.op == "Sized"]
+    found = run_graph(g, given, sizes)
+    more = iter(found[len(g.outputs) :])
+    out = {}
+    for (name, v), y in zip(g.outputs, found, strict=False):
+        if v.producer is not None and v.producer.op == "Sized":  # of the size that data decide
+            shape = next(more)
+            y = y.ravel()[: int(np.prod(shape))].reshape(shape)
+        out[name] = y
+    return out
 
 
-def run_graph(g: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs in order, of inputs in order: a region's too."""
+def run_graph(g: Graph, given: Sequence[np.ndarray], more: Sequence[Value] = ()) -> list[np.ndarray]:
+    """Outputs in order, of inputs in order: a region's too; and `more` values behind them."""
     env: dict[Value, np.ndarray] = {}
     for v, x in zip(g.inputs, given, strict=True):
         assert x.shape == v.shape and x.dtype == v.dtype.numpy, f"{v}: got {x.dtype}{list(x.shape)}"
@@ -25,7 +34,7 @@ def run_graph(g: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray]:
         for node in g.nodes:
             for v, y in zip(node.outputs, run_node(node, env), strict=True):
                 env[v] = y
-    return [_get(env, v) for _, v in g.outputs]
+    return [_get(env, v) for v in (*(v for _, v in g.outputs), *more)]
 
 
 def _get(env: dict[Value, np.ndarray], v: Value) -> np.ndarray:

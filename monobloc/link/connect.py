@@ -17,6 +17,7 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.link.clone import clone
 from monobloc.link.objects import Module
 from monobloc.link.versions import refuse
+from monobloc.ops.sized import sizes_of
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,9 @@ def _known(names: Mapping[str, object], kind: str) -> str:
 
 def _misfits(reader: Port, source: Port) -> Iterator[LinkError]:
     """Element type, shape and the order of axes must be those of the tensor that is read."""
+    if sizes_of(source.value) is not None:
+        yield LinkError(f"`{source}` has a size that data decide, and inputs have one size: they do not connect",
+                        notes=[source.told])
     a, b = reader.value.type, source.value.type
     differ = [what for what, same in (("types", a.dtype == b.dtype), ("shapes", a.shape == b.shape),
                                       ("layouts", a.order == b.order or a.shape != b.shape)) if not same]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from monobloc.codegen.names import mangle
 from monobloc.codegen.sizes import setter
 from monobloc.link.objects import Module
+from monobloc.ops.sized import sizes_of
 
 TABLE = "monobloc_model"  # the one symbol that is no single model's
 CORE = ("run", "run_at", "reset", "reset_at", "set_threads", "stop", "strerror", "ram_size")
@@ -18,7 +19,8 @@ def input_accessors(m: Module, name: str) -> tuple[str, str]:
 def output_accessors(m: Module, name: str) -> tuple[str, ...]:
     """The functions an application may read an output by."""
     stem, there = _accessors(m, "out", name)
-    return (stem, there, f"{stem}_dims", f"{stem}_dims_at") if m.graph.dims else (stem, there)
+    data = any(n == name and sizes_of(v) is not None for n, v in m.graph.outputs)
+    return (stem, there, f"{stem}_dims", f"{stem}_dims_at") if m.graph.dims or data else (stem, there)
 
 
 def _accessors(m: Module, kind: str, name: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from monobloc.errors import Diagnostics, LinkError
 from monobloc.ir.graph import Value
 from monobloc.link.bind import input_names, owner
 from monobloc.link.objects import Module
+from monobloc.ops.sized import sizes_of
 
 Pair = tuple[str, str]  # input, and the output it takes its next value from; "": the one that fits
 
@@ -70,7 +71,7 @@ def _output(m: Module, v: Value, source: str, flag: str, problems: Diagnostics) 
     """The output's name, if there is one of the input's type."""
     outputs = dict(m.graph.outputs)
     told = [f"the input is {v.type}", f"outputs: {', '.join(f'{n} {x.type}' for n, x in outputs.items())}"]
-    fits = [n for n, x in outputs.items() if (x.dtype, x.shape) == (v.dtype, v.shape)]
+    fits = [n for n, x in outputs.items() if (x.dtype, x.shape) == (v.dtype, v.shape) and sizes_of(x) is None]
     if source and source in fits:
         return source
     if not source and len(fits) == 1:

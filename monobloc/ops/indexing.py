@@ -523,30 +523,3 @@ class TensorScatter(OpDef):
         for mode, start in (("linear", [0, 3]), ("circular", [4, 1])):
             yield Case((x, x[:, :, :2] + 1, np.array(start)), {"axis": 2, "mode": mode}, mode)
         yield Case((x, x[:, :, :2] + 1), {"axis": 2, "mode": "linear"}, "front")
-
-
-# -- by condition -----------------------------------------------------------------------------------------
-class NonZero(OpDef):
-    """Vanishes: the size of its result is data, so its input must be constant"""
-
-    name = "NonZero"
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x = np.asarray(n.const(0, "X"))
-        rows = np.nonzero(x.reshape(-1) if x.ndim == 0 else x)
-        return [b.const(np.stack(rows).astype(np.int64))]
-
-
-class Compress(OpDef):
-    """Vanishes: a Gather, as the condition must be constant"""
-
-    name = "Compress"
-    strings = "moves"
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, keep = n.inputs[0], np.flatnonzero(n.const(1, "condition"))
-        axis = n.attrs.get("axis")
-        if axis is None:
-            x, axis = reshape(b, x, [-1] if x.type.size else [0]), 0
-        axis = axis_of(axis, x.type.rank, "Compress")
-        return [gather_const(b, x, wrapped(keep, x.shape[axis], "Compress"), axis)]

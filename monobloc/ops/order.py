@@ -17,7 +17,8 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef, Tol
 from monobloc.ops.contract import INF, NAN, NAN_LOST, Edge, f32, i32, i64
-from monobloc.ops.shape import axis_of, only
+from monobloc.ops.shape import axis_of, only, reshape
+from monobloc.ops.sized import Ragged
 
 Array = np.ndarray
 
@@ -133,8 +134,16 @@ class TopK(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
         axis = axis_of(n.attrs.get("axis", -1), x.type.rank, "TopK")
+        if n.opset >= 10 and n.inputs[1].const is None:
+            return self._chosen(b, n, x, axis)
         k = n.attrs["k"] if n.opset < 10 else int(np.asarray(n.const(1, "K")).ravel()[0])
         return b.emit("TopK", [x], {"axis": axis, "k": int(k), "largest": n.attrs.get("largest", 1)}, outputs=2)
+
+    def _chosen(self, b: Any, n: Any, x: Value, axis: int) -> Sequence[Any]:
+        """All in order, of which as many are there as a run says"""
+        attrs = {"axis": axis, "k": x.shape[axis], "largest": n.attrs.get("largest", 1)}
+        count = reshape(b, n.inputs[1], [])
+        return [Ragged(v, count, axis) for v in b.emit("TopK", [x], attrs, outputs=2)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x, axis, k = only(ins[0], "TopK"), attrs["axis"], attrs["k"]
@@ -329,24 +338,3 @@ class CumProd(Running):
     fold = np.multiply
     sign = "*"
     start = 1
-
-
-class Unique(OpDef):
-    """Vanishes: the size of its result is data, so its input must be constant"""
-
-    name = "Unique"
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, axis = np.asarray(n.const(0, "X")), n.attrs.get("axis")
-        if axis is not None:
-            axis = axis_of(axis, x.ndim, "Unique")
-        values, first, inverse, counts = np.unique(comparable(x), True, True, True, axis=axis)
-        values = values.astype(x.dtype)
-        inverse = inverse.reshape(-1)
-        if not n.attrs.get("sorted", 1):
-            order = np.argsort(first, kind="stable")
-            rank = np.argsort(order, kind="stable")
-            values = np.take(values, order, 0 if axis is None else axis)
-            first, inverse, counts = first[order], rank[inverse], counts[order]
-        indices = [v.astype(np.int64) for v in (first, inverse, counts)]
-        return [b.const(v) for v in (values, *indices)][: n.n_outputs]

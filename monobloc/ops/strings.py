@@ -21,6 +21,7 @@ from monobloc.ops.elementwise import bcast, broadcast_shapes
 from monobloc.ops.indexing import gather_const
 from monobloc.ops.movement import clamp
 from monobloc.ops.shape import reshape
+from monobloc.ops.sized import Ragged
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -43,6 +44,8 @@ def of_strings(b: Any, op: OpDef, n: Any) -> Sequence[Value | None]:
         first += count
     table = rows[0] if len(rows) == 1 else b.emit("Concat", rows, {"axis": 0})[0]
     outs = op.from_onnx(b, replace(n, inputs=inputs))
+    if any(isinstance(v, Ragged) for v in outs):
+        n.unsupported(f"{op.name} of strings by what only a run knows")
     return outs if op.name in ("Shape", "Size") else [v and picked(b, table, v) for v in outs]
 
 

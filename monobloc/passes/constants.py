@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from monobloc.ir.graph import Graph, Node
 from monobloc.ir.types import DType
-from monobloc.ops import opdef
+from monobloc.ops import opdef, sized
 from monobloc.ops.build import evaluate
 from monobloc.passes import PassContext
 from monobloc.passes.rewrite import sweep_dead
@@ -32,7 +32,7 @@ def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
     `widen`: those too that make a large constant out of a small one."""
     changed = False
     for node in g.nodes:
-        if node.body is None and not node.regions and node.used and all(v.const is not None for v in node.used):
+        if _computable(node):
             if not widen and _widens(node):
                 continue
             types = [v.type for v in node.outputs]
@@ -43,6 +43,12 @@ def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
     if changed:
         sweep_dead(g)
     return changed
+
+
+def _computable(node: Node) -> bool:
+    """Constants go in, and what comes out is all that there is to know: no choice, no size that data decide"""
+    plain = node.body is None and not node.regions and node.op != sized.OP
+    return plain and bool(node.used) and all(v.const is not None for v in node.used)
 
 
 def _widens(node: Node) -> bool:

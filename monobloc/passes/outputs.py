@@ -7,6 +7,7 @@ own buffer in the interface.
 from __future__ import annotations
 
 from monobloc.ir.graph import Graph, Value
+from monobloc.ops.sized import sizes_of
 from monobloc.passes import PassContext
 
 
@@ -18,7 +19,11 @@ class Outputs:
         changed = False
         out: list[tuple[str, Value]] = []
         for name, v in g.outputs:
-            if v.producer is None or v in seen:
+            if v in seen and sizes_of(v) is not None and v.producer is not None:  # its sizes are beside it
+                p = v.producer
+                v = g.make(p.op, p.inputs, [x.type for x in p.outputs], p.attrs, name=name, locs=p.locs).outputs[0]
+                changed = True
+            elif v.producer is None or v in seen:
                 node = g.make("Copy", [v], [v.type], name=name or "output")
                 ctx.reason(node, self.name, f"output '{name}' is also an input, a constant or another output: copied")
                 v = node.outputs[0]

@@ -1,0 +1,202 @@
+"""Outputs whose size data decide: room for the most, the true shape for whoever reads them, against onnxruntime."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from border import build
+from control_models import text
+
+from monobloc import driver
+from monobloc.errors import MonoblocError
+from monobloc.frontend.importer import load_onnx
+from monobloc.frontend.importing import Choices
+from monobloc.ir.interp import interpret
+from monobloc.link.header import output_accessors
+from monobloc.loader import CompiledModel
+from monobloc.options import Options
+
+SEED = 43
+print(f"seed {SEED}")
+RNG = np.random.default_rng(SEED)
+OPTIONS = Options(lto="none")
+Feeds = dict[str, np.ndarray]
+
+
+def sparse(*shape: int) -> np.ndarray:
+    return (RNG.integers(-1, 2, shape) * RNG.standard_normal(shape)).astype(np.float32)
+
+
+def grids() -> list[Feeds]:
+    return [{"x": sparse(3, 4)}, {"x": np.zeros((3, 4), np.float32)}, {"x": np.ones((3, 4), np.float32)}]
+
+
+def nonzero() -> tuple[onnx.ModelProto, list[Feeds]]:
+    return text("g (float[3,4] x) => (int64[2,N] y) { y = NonZero(x) }"), grids()
+
+
+def picked() -> tuple[onnx.ModelProto, list[Feeds]]:
+    """What detectors do with it: coordinates as rows, the values there, and arithmetic on both"""
+    return text("""g (float[3,4] x) => (float[N] y, int64[N,2] t, int64[2] s, float[N,4] rows, float[N] m) {
+        n = NonZero(x)  t = Transpose<perm = [1, 0]>(n)  v = GatherND(x, t)  e = Exp(v)  y = Add(e, v)
+        s = Shape(t)  c = Gather<axis = 1>(t, zero)  next = Add(c, one)  rows = Gather<axis = 0>(long, next)
+        m = ReduceSum<keepdims = 0>(rows, axis) }""",
+                zero=np.int64(0), one=np.int64(1), long=RNG.standard_normal((4, 4)).astype(np.float32),
+                axis=np.array([1], np.int64)), grids()
+
+
+def compressed() -> tuple[onnx.ModelProto, list[Feeds]]:
+    return text("""g (float[3,4] x, bool[4] c) => (float[3,N] y, float[M] z) {
+        y = Compress<axis = 1>(x, c)  z = Compress(x, c) }"""), [
+            {"x": sparse(3, 4), "c": np.array(c)} for c in ([True, False, True, True], [False] * 4, [True] * 4)]
+
+
+def unique() -> tuple[onnx.ModelProto, list[Feeds]]:
+    return text("""g (float[9] x, int64[7] k)
+                => (float[N] y, int64[N] a, int64[9] b, int64[N] c, int64[M] z, int64[M] d) {
+        y, a, b, c = Unique(x)  z, d, e, f = Unique<sorted = 0>(k) }"""), [
+            {"x": RNG.integers(0, n, 9).astype(np.float32), "k": RNG.integers(0, n, 7)} for n in (1, 4, 100)]
+
+
+def best() -> tuple[onnx.ModelProto, list[Feeds]]:
+    return text("""g (float[3,6] x, int64[1] k) => (float[3,K] y, int64[3,K] i) { y, i = TopK(x, k) }"""), [
+        {"x": RNG.standard_normal((3, 6)).astype(np.float32), "k": np.array([k])} for k in (0, 1, 4, 6)]
+
+
+def boxes() -> tuple[onnx.ModelProto, list[Feeds]]:
+    return text("g (float[2,20,4] b, float[2,3,20] s) => (int64[N,3] y) { y = NonMaxSuppression(b, s, m, i, t) }",
+                m=np.array([4]), i=np.array([0.3], np.float32), t=np.array([0.2], np.float32)), [
+        {"b": RNG.uniform(0, 4, (2, 20, 4)).astype(np.float32),
+         "s": (RNG.integers(0, 9, (2, 3, 20)) / high).astype(np.float32)} for high in (8, 40, 1)]
+
+
+CASES: list[Callable[[], tuple[onnx.ModelProto, list[Feeds]]]] = [nonzero, picked, compressed, unique, best, boxes]
+
+
+def want(m: onnx.ModelProto, f: Feeds) -> Feeds:
+    s = onnxruntime.InferenceSession(m.SerializeToString())
+    return dict(zip([o.name for o in s.get_outputs()], s.run(None, f), strict=True))
+
+
+def same(got: Feeds, right: Feeds) -> None:
+    assert got.keys() == right.keys()
+    for name, y in right.items():
+        assert (got[name].shape, got[name].dtype) == (y.shape, y.dtype), name
+        np.testing.assert_allclose(got[name], y, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_outputs_have_the_shape_that_data_give_them(case: Callable, tmp_path: Path) -> None:
+    m, feeds = case()
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    model = CompiledModel(linked.path)
+    g = load_onnx(m).graph
+    for f in feeds:
+        right = want(m, f)
+        same(model.run(f), right)
+        same(interpret(g, f), right)
+
+
+def test_an_executable_writes_the_true_shape(tmp_path: Path, cache: Path) -> None:
+    m, (f, *_) = nonzero()
+    onnx.save(m, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", f["x"])
+    driver.build([tmp_path / "m.onnx"], tmp_path / "m", "exe", replace(OPTIONS, cache=cache))
+    subprocess.run([tmp_path / "m", tmp_path / "x.npy", "-o", tmp_path / "y.npy"], check=True, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.stack(np.nonzero(f["x"])))
+
+
+APP = """
+#include "m.h"
+int main(void) {
+  for (int k = 0; k < 12; k++) m_in_x()[k] = k %% 3 == 0;
+  if (m_out_y_dims()[1] != 0 || m_run()) return 1;
+  return m_out_y_dims()[0] == 2 && m_out_y_dims()[1] == 4%s ? 0 : 2;
+}
+"""
+
+
+@pytest.mark.parametrize("reads", ["", " && m_out_y()[3] == 2 && m_out_y()[4] == 0 && m_out_y()[7] == 1"])
+def test_an_application_asks_for_the_sizes(reads: str, tmp_path: Path, cache: Path) -> None:
+    """Dense in the size it has; the sizes alone keep the output alive"""
+    m, _ = nonzero()
+    onnx.save(m, tmp_path / "m.onnx")
+    (tmp_path / "app.c").write_text(APP % reads)
+    made = driver.build([tmp_path / "app.c", tmp_path / "m.onnx"], tmp_path / "app", "exe",
+                        replace(OPTIONS, cache=cache))
+    assert subprocess.run([tmp_path / "app"]).returncode == 0
+    assert "const int64_t *m_out_y_dims(void); /* its sizes in the last run */" in made.programs[0].header
+
+
+def test_one_value_as_two_outputs_has_its_size_twice(tmp_path: Path) -> None:
+    m = text("g (float[3,4] x) => (int64[2,N] y, int64[2,N] z) { y = NonZero(x)  z = Identity(y) }")
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    f = grids()[0]
+    same(linked(**f), want(m, f))
+
+
+def test_an_object_and_its_image_give_the_same_bytes(tmp_path: Path, cache: Path) -> None:
+    o = replace(OPTIONS, cache=cache)
+    onnx.save(picked()[0], tmp_path / "m.onnx")
+    driver.build([tmp_path / "m.onnx"], tmp_path / "whole.so", "shared", replace(o, dump=tmp_path / "d"))
+    driver.compile_to_object(tmp_path / "m.onnx", tmp_path / "m.o", o)
+    driver.link([tmp_path / "m.o"], tmp_path / "m.so", "shared", replace(o, dump=tmp_path / "d2"))
+    assert (tmp_path / "m.so").read_bytes() == (tmp_path / "whole.so").read_bytes()
+    module = driver.module_of(tmp_path / "m.onnx", driver.import_model(tmp_path / "m.onnx", o), o)
+    assert "m_out_y_dims" in output_accessors(module, "y")
+
+
+def test_a_bound_input_gives_a_plain_shape(tmp_path: Path) -> None:
+    x = grids()[0]["x"]
+    g = load_onnx(nonzero()[0], Choices(bind={"x": x})).graph
+    assert g.outputs[0][1].shape == (2, np.count_nonzero(x))
+
+
+def test_more_than_there_is_is_an_error_code(tmp_path: Path) -> None:
+    m, _ = best()
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    for k in (7, -1):
+        with pytest.raises(MonoblocError, match="size"):
+            linked(x=np.zeros((3, 6), np.float32), k=np.array([k]))
+
+
+# -- what is refused ------------------------------------------------------------------------------------
+REFUSED = {
+    "sum over it": ("s = ReduceSum<keepdims = 0>(t, axis0)", "ReduceSum of i64[<=12,2]"),
+    "two sizes": ("u = NonZero(w)  v = Transpose<perm = [1, 0]>(u)  s = Add(t, v)", "Add of i64[<=12,2], i64[<=12,2]"),
+    "beside a fixed size": ("s = Add(t, k)", "Add of i64[<=12,2], i64[12,2]"),
+    "along it": ("s = Concat<axis = 0>(t, t)", "Concat of"),
+    "reshaped": ("s = Reshape(t, shape)", "Reshape of"),
+    "in a branch": ("""s = If(c) <then_branch = a () => (int64[a,2] p) { p = Identity(t) },
+                               else_branch = b () => (int64[b,2] q) { q = Neg(t) }>""", "data decide is not supported"),
+}
+
+
+@pytest.mark.parametrize("body, told", REFUSED.values(), ids=REFUSED)
+def test_what_would_read_behind_the_entries_is_refused_by_name(body: str, told: str) -> None:
+    m = text(f"g (float[3,4] x, float[3,4] w, bool c) => (int64[a,2] s) {{ n = NonZero(x)  "
+             f"t = Transpose<perm = [1, 0]>(n)  {body} }}", axis0=np.array([0], np.int64),
+             k=np.zeros((12, 2), np.int64), shape=np.array([-1], np.int64))
+    with pytest.raises(MonoblocError) as e:
+        load_onnx(m)
+    assert told in str(e.value)
+
+
+def test_models_do_not_connect_by_such_an_output(tmp_path: Path) -> None:
+    b = text("g (int64[2,12] y) => (int64[2,12] z) { z = Neg(y) }")
+    with pytest.raises(MonoblocError, match="size that data decide"):
+        build({"a": nonzero()[0], "b": b}, tmp_path, OPTIONS, "b.y=a.y")
+
+
+def test_several_sizes_and_sizes_of_data_are_refused_together(tmp_path: Path, cache: Path) -> None:
+    onnx.save(text("g (float[n,4] x) => (int64[2,N] y) { y = NonZero(x) }"), tmp_path / "m.onnx")
+    with pytest.raises(MonoblocError, match="both at once are not supported"):
+        driver.build([tmp_path / "m.onnx"], tmp_path / "m.so", "shared",
+                     replace(OPTIONS, cache=cache, dims={"n": (1, 2)}))
