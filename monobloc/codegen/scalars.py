@@ -27,7 +27,7 @@ INT_FNS = {
     "abs": "mb_iabs", "neg": "mb_ineg", "sign": "mb_isign", "div": "mb_idiv", "imod": "mb_imod", "irem": "mb_ifmod",
     "ipow": "mb_ipow", "relu": "mb_relu", "max": "mb_max", "min": "mb_min", "clip_lo": "mb_clip_lo",
     "clip_hi": "mb_clip_hi", "tfl_scale": "mb_tfl_scale", "tfl_scale64": "mb_tfl_scale64",
-    "tfl_divide": "mb_tfl_divide",
+    "tfl_divide": "mb_tfl_divide", "exact_quantize": "mb_exact_quantize",
 }  # fmt: skip
 INDEX_FNS = {"floordiv": "mb_floordiv", "floormod": "mb_floormod", "imin": "mb_min_long", "imax": "mb_max_long"}
 

@@ -58,6 +58,7 @@ def pipeline() -> list[Pass]:
         cse,
         dce,
         decompose,
+        exact,
         fold,
         foreign,
         fuse,
@@ -74,6 +75,7 @@ def pipeline() -> list[Pass]:
 
     return [
         control.Control(),  # a branch that constants choose, a loop that never runs; regions take what they read
+        exact.Exact(),  # strict: what is quantized is computed in integers and rounded once
         integer.Integer(),  # quantized products are integer products
         constants.Constants(),  # what depends on constants only is computed
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart

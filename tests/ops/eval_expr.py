@@ -18,6 +18,7 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.strings import to_text
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
+from monobloc.ops.exact import np_exact_quantize
 from monobloc.ops.tfl import np_scale, np_scale64
 from monobloc.ops.tfl_rows import np_divide
 
@@ -84,7 +85,7 @@ FUNCTIONS: dict[str, Any] = {
     "clip_lo": lambda x, lo: np.where(lo > x, lo, x), "clip_hi": lambda x, hi: np.where(hi < x, hi, x),
     "isnan": np.isnan, "select": np.where, "checked": lambda value, index: value, "fma": lambda a, b, c: a * b + c,
     "tfl_scale": np_scale, "tfl_scale64": np_scale64,
-    "tfl_divide": np_divide,
+    "tfl_divide": np_divide, "exact_quantize": np_exact_quantize,
 }  # fmt: skip
 NEUTRAL = {"sum": 0, "prod": 1, "and": True, "or": False}
 FOLD = {
