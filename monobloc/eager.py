@@ -55,7 +55,7 @@ class Session:
         except Exception as e:
             raise refused(e) from None
         named = dict(zip(self.program.output_names(), found, strict=True))
-        named |= {f"{s.target}/next": tensors[s.target] for s in self.program.signature.output_specs
+        named |= {f"{s.target}/next": tensors[s.target] for s in self.program.core.graph_signature.output_specs
                   if s.kind.name == "USER_INPUT_MUTATION"}
         return {k: array_of(v, k) if isinstance(v, torch.Tensor) else np.asarray(v)
                 for k, v in named.items() if v is not None}

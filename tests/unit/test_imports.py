@@ -20,7 +20,7 @@ LAYERS = (
     ("object",),
     ("link", "loader"),
     ("driver",),
-    ("litert", "eager"),
+    ("litert", "eager", "torch_backend"),
     ("oracles",),
     ("report", "feeds", "run_image", "verify_run", "bench_run"),
     ("drivers",),

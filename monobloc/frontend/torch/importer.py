@@ -21,7 +21,7 @@ from monobloc.frontend.importing import Choices, Imported, as_declared, fixed_sh
 from monobloc.frontend.state import finish, flipped
 from monobloc.frontend.torch.families import READERS
 from monobloc.frontend.torch.node import AtenNode
-from monobloc.frontend.torch.program import Program, core, read_program
+from monobloc.frontend.torch.program import Program, read_program
 from monobloc.frontend.torch.sizes import IGNORED, NUMBERS, computed
 from monobloc.frontend.torch.tensors import array_of, dtype_of, identity_of
 from monobloc.frontend.torch.where import Missing, full_name, label, place
@@ -42,7 +42,7 @@ def loader(model: Any) -> Callable[[Choices], Imported]:
     """What imports a program at any sizes, read once"""
     with guarded(model):
         program = read_program(model)
-        exported = core(program, READERS)
+        exported = program.core
 
     def load(choices: Choices) -> Imported:
         with guarded(model):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ class Program:
     @property
     def signature(self) -> Any:
         return self.exported.graph_signature
+
+    @cached_property
+    def core(self) -> Any:
+        """In core ATen but for what readers know, without assignments: what changes is in its signature"""
+        from monobloc.frontend.torch.families import READERS
+
+        return core(self, READERS)
 
     def user_inputs(self) -> list[Any]:
         """Placeholders of what the caller gives, in order"""
