@@ -31,6 +31,9 @@ class Session:
             self.module = self.program.exported.module(check_guards=False)
         except Exception as e:
             raise refused(e) from None
+        for m in self.module.modules():  # what a run changes is the session's own
+            for name, buffer in m._buffers.items():
+                m._buffers[name] = None if buffer is None else buffer.clone()
 
     def arguments(self, feeds: Mapping[str, np.ndarray]) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         """(positional, by name, the tensors among them by our names)"""

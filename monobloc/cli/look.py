@@ -80,6 +80,8 @@ def _show_check(path: Path, f: Facts, plan: facts.Estimate | None, o: Options) -
 def _opsets(f: Facts) -> str:
     if "tflite" in f.opsets:
         return f"TFLite, version {f.ir_version} of the format"
+    if "aten" in f.opsets:
+        return f"ATen {f.opsets['aten']}"
     named = (f"{domain or 'ai.onnx'} {v}" for domain, v in f.opsets.items())
     return ", ".join(named) + f" (IR {f.ir_version})"
 

@@ -9,7 +9,7 @@ import torch
 
 from monobloc.errors import MonoblocError
 from monobloc.frontend.torch.importer import op_name
-from monobloc.frontend.torch.program import read_program
+from monobloc.frontend.torch.program import OPSETS, PRODUCER, read_program
 from monobloc.frontend.torch.tensors import dtype_of
 
 
@@ -26,8 +26,8 @@ def facts(model: Any) -> dict[str, Any]:
     return {
         "name": p.name,
         "ir_version": 0,
-        "opsets": {},
-        "producer": f"PyTorch {torch.__version__}",
+        "opsets": OPSETS,
+        "producer": PRODUCER,
         "inputs": tuple((n.name, _text(n.meta.get("val"))) for n in p.user_inputs()),
         "outputs": tuple((name, _text(leaf.meta.get("val"))) for name, leaf in outs if isinstance(leaf, torch.fx.Node)),
         "ops": dict(Counter(op_name(n.target) for n in nodes).most_common()),

@@ -480,11 +480,6 @@ def glu(n: AtenNode) -> Results:
     return n.one("Mul", n.cut(x, axis, 0, half), n.one("Sigmoid", n.cut(x, axis, half, half)))
 
 
-def tanhshrink(n: AtenNode) -> Results:
-    x = n.floats()
-    return n.one("Sub", x, n.one("Tanh", x))
-
-
 # -- types --------------------------------------------------------------------------------------------
 def to_copy(n: AtenNode) -> Results:
     """Another type, or another memory format or device, which mean nothing here"""
@@ -561,11 +556,11 @@ READERS: dict[str, Reader] = {
     "mish.default": real("Mish"), "elu.default": elu, "selu.default": parametric("Selu"),
     "celu.default": parametric("Celu", alpha=("alpha", 1.0)), "leaky_relu.default": leaky_relu,
     "prelu.default": prelu, "_prelu_kernel.default": prelu, "softplus.default": softplus,
-    "softsign.default": real("Softsign"), "hardswish.default": unary("HardSwish"),
+    "hardswish.default": unary("HardSwish"),
     "hardsigmoid.default": hardsigmoid, "hardshrink.default": hardshrink,
     "softshrink.default": parametric("Shrink", bias=("lambd", 0.5), lambd=("lambd", 0.5)),
     "threshold.default": threshold, "log_sigmoid.default": log_sigmoid, "log_sigmoid_forward.default": log_sigmoid,
-    "logit.default": logit, "glu.default": glu, "tanhshrink.default": tanhshrink,
+    "logit.default": logit, "glu.default": glu, 
     "_to_copy.default": to_copy, "prims.convert_element_type.default": convert_element_type,
     "view.dtype": view_dtype, "clone.default": same, "alias.default": same, "detach.default": same,
     "lift_fresh_copy.default": same, "lift_fresh.default": same, "contiguous.default": same, "dropout.default": dropout,

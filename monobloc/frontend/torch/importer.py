@@ -21,7 +21,7 @@ from monobloc.frontend.importing import Choices, Imported, as_declared, fixed_sh
 from monobloc.frontend.state import finish, flipped
 from monobloc.frontend.torch.families import READERS
 from monobloc.frontend.torch.node import AtenNode
-from monobloc.frontend.torch.program import Program, read_program
+from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
 from monobloc.frontend.torch.sizes import IGNORED, NUMBERS, computed
 from monobloc.frontend.torch.tensors import array_of, dtype_of, identity_of
 from monobloc.frontend.torch.where import Missing, full_name, label, place
@@ -82,9 +82,7 @@ class _Import:
         self._outputs(wanted)
         self.diagnostics.checkpoint()
         self._state(nodes[-1].args[0])
-        version = self.exported.dialect if hasattr(self.exported, "dialect") else ""
-        return Imported(self.graph, self.notes, self.dims, {"aten": _opset(version)}, 0, f"PyTorch {torch.__version__}",
-                        {})
+        return Imported(self.graph, self.notes, self.dims, OPSETS, 0, PRODUCER, {})
 
     def _report(self, e: MonoblocError) -> None:
         self.diagnostics.report(e.at(self.loc))
@@ -383,9 +381,3 @@ def _metas(a: Any) -> Any:
 
 def _finite(x: Any) -> int | None:
     return int(x) if isinstance(x, int) or getattr(x, "is_Integer", False) else None
-
-
-def _opset(_: str) -> int:
-    from torch._export.serde.schema import SCHEMA_VERSION
-
-    return int(SCHEMA_VERSION[0])

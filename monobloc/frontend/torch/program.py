@@ -19,6 +19,9 @@ import torch
 from monobloc.errors import ModelError
 from monobloc.frontend.torch.archive import load, quietly
 
+PRODUCER = f"PyTorch {torch.__version__}"
+OPSETS = {"aten": int(torch._C._get_max_operator_version())}
+
 
 @dataclass(frozen=True)
 class Program:

@@ -1,0 +1,141 @@
+"""Whole networks, small: exported, compiled to machine code, and beside eager PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_tools import differs
+
+import monobloc
+from monobloc.eager import Session
+from monobloc.frontend import Choices, load_model
+from monobloc.frontend.torch.program import export
+from monobloc.ir.interp import interpret
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+class Residual(nn.Module):
+    """A convolution network with squeeze and excitation, and an upsampled skip"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.Hardswish())
+        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, 2, 1, groups=8), nn.BatchNorm2d(8), nn.ReLU6(), nn.Conv2d(8, 8, 1))
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1), nn.Hardsigmoid())
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        low = F.max_pool2d(self.stem(x), 3, 1, 1)
+        high = self.deep(low)
+        y = low + F.interpolate(high * self.gate(high), size=low.shape[-2:], mode="bilinear", align_corners=False)
+        return {"scores": self.head(y.flatten(2).mean(-1)).log_softmax(-1), "map": torch.sigmoid(y[:, :1])}
+
+
+class Decoder(nn.Module):
+    """One token a run: keys and values of those before are buffers"""
+
+    def __init__(self, steps: int = 6) -> None:
+        super().__init__()
+        self.table = nn.Embedding(13, 8)
+        self.mix, self.norm = nn.Linear(8, 24), nn.RMSNorm(8)
+        self.register_buffer("keys", torch.zeros(1, 2, steps, 4))
+        self.register_buffer("values", torch.zeros(1, 2, steps, 4))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, token: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.mix(self.norm(self.table(token))).view(1, 1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        self.keys.index_copy_(2, self.at, k)
+        self.values.index_copy_(2, self.at, v)
+        seen = torch.arange(self.keys.shape[2]) <= self.at
+        self.at += 1
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen[None])
+        return F.linear(y.reshape(1, 8), self.table.weight).softmax(-1)
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu", norm_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+
+
+NETWORKS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "residual": (lambda: Residual().eval(), (torch.rand(1, 3, 32, 24),)),
+    "encoder": (encoder, (torch.randn(2, 7, 16),)),
+    "lstm": (lambda: nn.LSTM(6, 8, 2, bidirectional=True, batch_first=True).eval(), (torch.randn(2, 5, 6),)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_compute_what_eager_pytorch_computes(name: str, cache: Path) -> None:
+    torch.manual_seed(1)
+    make, args = NETWORKS[name]
+    program = export(make(), args)
+    m = monobloc.compile(program, lto="none", cache=cache)
+    feeds = {s.name: x.numpy() for s, x in zip(m.inputs, args, strict=True)}
+    want = Session(program).run(feeds)
+    got = m.run(feeds)
+    assert list(got) == list(want)
+    assert not {k: d for k in got if (d := differs(got[k], want[k], scale=5))}
+
+
+def test_a_decoder_keeps_its_cache_in_the_image(cache: Path) -> None:
+    torch.manual_seed(2)
+    module = Decoder().eval()
+    program = export(module, (torch.tensor([3]),))
+    m = monobloc.compile(program, lto="none", cache=cache)
+    session = Session(program)
+    for token in (3, 1, 12, 7):
+        x = np.array([token])
+        assert not differs(m(x), session.run({"token": x})["output"], scale=5)
+    m.reset()
+    assert not differs(m(np.array([3])), Session(program).run({"token": np.array([3])})["output"], scale=5)
+
+
+def test_layers_are_called_by_their_submodules() -> None:
+    g = load_model(export(Residual().eval(), (torch.rand(1, 3, 32, 24),))).graph
+    names = {n.name for n in g.nodes}
+    assert "stem.0/conv2d" in names or any(n.startswith("stem.0/") for n in names)
+    assert all(n.locs for n in g.nodes if n.op == "Conv")
+
+
+def test_one_program_at_several_sizes_is_one_model(cache: Path) -> None:
+    dims = {"x": {0: torch.export.Dim("n"), 1: torch.export.Dim("t")}}
+    program = export(encoder(), (torch.randn(2, 7, 16),), {}, None)
+    assert program.dim_names == {}
+
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.cumsum(1) / x.shape[1]).flatten()
+
+    opened = export(Sums(), (torch.randn(2, 3, 2),), dynamic_shapes=dims)
+    found = load_model(opened, Choices(dims={"n": (1, 4), "t": (2, 3)}))
+    assert [g.inputs[0].shape for g in found.graphs] == [(4, 3, 2), (4, 2, 2), (1, 3, 2), (1, 2, 2)]
+    m = monobloc.compile(opened, dim={"n": [1, 4], "t": [2, 3]}, lto="none", cache=cache)
+    for shape in ((4, 2, 2), (1, 3, 2)):
+        x = torch.randn(shape)
+        assert not differs(m(x.numpy()), Sums()(x).numpy())
+
+
+def test_inputs_changed_in_place_are_verified_too() -> None:
+    class Appends(nn.Module):
+        def forward(self, kept: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+            kept.copy_(torch.cat([kept[1:], new]))
+            return kept.sum()
+
+    program = export(Appends(), (torch.randn(3), torch.randn(1)))
+    feeds = {"kept": np.array([1, 2, 3], np.float32), "new": np.array([4], np.float32)}
+    want = Session(program).run(feeds)
+    assert want["kept/next"].tolist() == [2, 3, 4] and feeds["kept"].tolist() == [1, 2, 3]
+    got = interpret(load_model(program).graph, feeds)
+    assert {k: v.tolist() for k, v in got.items()} == {k: v.tolist() for k, v in want.items()}
