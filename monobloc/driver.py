@@ -56,7 +56,7 @@ class Build:
 
 
 def choices_of(o: Options) -> Choices:
-    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings)
+    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings, o.max_trips)
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
@@ -301,6 +301,7 @@ def compile(  # noqa: A001 - the public name
     keep_output: Sequence[str] = (),
     ignore_declared_shapes: bool = False,
     strings: int = STRING_ROOM,
+    max_trips: int | Mapping[str, int] | None = None,
     connect: Sequence[str] = (),
     name: str | None = None,
     graph_lto: bool = True,
@@ -321,6 +322,7 @@ def compile(  # noqa: A001 - the public name
         shapes=_shapes(shape or {}), dims={k: normal(v) for k, v in (dim or {}).items()},
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
         ignore_shapes=ignore_declared_shapes, strings=strings,
+        max_trips={"": max_trips} if isinstance(max_trips, int) else dict(max_trips or {}),
         connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
         cache=Path(cache) if cache is not None else user_cache(),
     )

@@ -40,6 +40,7 @@ class Options:
     keep_outputs: tuple[str, ...] = ()
     ignore_shapes: bool = False  # that the model's file declares of inner values and outputs
     strings: int = STRING_ROOM  # bytes of room for each string of an input
+    max_trips: Mapping[str, int] = field(default_factory=dict)  # iterations of loops at most; "": of all
     start_from: tuple[str, ...] = ()  # tensors that become inputs: what made them is gone
     persist: tuple[tuple[str, str], ...] = ()  # (input that is state, output of its next value)
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)
@@ -115,6 +116,18 @@ def parse_dims(texts: Sequence[str]) -> dict[str, Sizes]:
             raise ModelError(f"`--dim {text}` is no size",
                              hints=["write `--dim NAME=4`, `--dim NAME=1,4,8` or `--dim NAME=1..8`"])
         out[name] = sizes
+    return out
+
+
+def parse_trips(texts: Sequence[str]) -> dict[str, int]:
+    """`100`, or `LOOP=100` for one loop"""
+    out: dict[str, int] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if not re.fullmatch(r"[1-9]\d{0,8}", value):
+            raise ModelError(f"`--max-trips {text}` is no number of iterations",
+                             hints=["write `--max-trips 100` or `--max-trips LOOP=100`"])
+        out[name] = int(value)
     return out
 
 

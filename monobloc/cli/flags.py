@@ -59,6 +59,8 @@ FLAGS: dict[str, dict[str, Any]] = {
                      help="size of a symbolic dimension; `1,4,8` or `1..8`: a run chooses one"),
         "strings": _flag(int, "--strings", metavar="N", group=MODEL, min=1,
                          help="room for each string of an input, in bytes (default 64)"),
+        "max_trips": _many("--max-trips", metavar="LOOP=100", group=MODEL,
+                           help="iterations of a loop at most, or of all (`100`); more are an error of the run"),
         "ignore_declared_shapes": _flag(bool, "--ignore-declared-shapes", group=MODEL,
                                         help="stale shapes in the file are no error"),
     },

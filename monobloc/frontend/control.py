@@ -23,7 +23,7 @@ from monobloc.frontend.tensors import DTYPES
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
-from monobloc.ops.control import UNBOUND, OpenRegion, close
+from monobloc.ops.control import UNBOUND, Loop, OpenRegion, close
 from monobloc.ops.movement import slice_of
 from monobloc.ops.sequence import Bundle
 from monobloc.ops.sized import Ragged
@@ -93,9 +93,9 @@ def _advise(w: Walker, before: int, hints: Sequence[str]) -> None:
         e.hints = tuple(dict.fromkeys([*e.hints, *hints]))
 
 
-def _differs(what: str, condition: Value | None) -> UnsupportedError:
+def _differs(what: str, condition: Value | None, hints: Sequence[str] = ()) -> UnsupportedError:
     return UnsupportedError(f"{what}; a type that data decide is not supported",
-                            hints=_binds("fix what decides while compiling", condition))
+                            hints=[*hints, *_binds("fix what decides while compiling", condition)])
 
 
 def _all_known(outs: Sequence[Binding]) -> list[Any]:
@@ -224,23 +224,29 @@ class _Kept:
     def _node(
         self, region: OpenRegion, trips: Value | None, condition: Value | None, most: int, states: Sequence[Value],
         goes_on: Value | None, then: Sequence[Value], rows: Sequence[Value],
-    ) -> list[Value]:
+    ) -> list[Any]:
         if len(then) < len(states):
             raise ModelError(f"carries {len(states)} values, but its body gives {len(then)}")
         for k, (a, z) in enumerate(zip(states, then, strict=True)):
             if (a.dtype, a.shape) != (z.dtype, z.shape):
                 raise _differs(f"the carried value {k} is {a.type} before an iteration and {z.type} after it", trips)
-        if rows and (goes_on is not None or trips is not None or condition is not None or most == UNBOUND):
-            raise _differs("how many rows it stacks is known only at run time", trips or condition)
+        counted = bool(rows) and (goes_on is not None or trips is not None or condition is not None or most == UNBOUND)
+        bound = self.w.max_trips.get(self.label, self.w.max_trips.get("", UNBOUND)) if most == UNBOUND else UNBOUND
+        if counted and most == bound == UNBOUND:
+            raise _differs("how many rows it stacks is known only at run time", trips or condition,
+                           [f"say how many iterations it has at most: `--max-trips '{self.label}=N'`"])
         region.outputs = _named([*([goes_on] if goes_on is not None else []), *then, *rows])
         given = close([region])
-        attrs = {"do": region, "carried": len(states), "test": goes_on is not None, "most": most}
-        types = [*(v.type.with_layout(None) for v in states),
-                 *(TensorType(v.dtype, (most, *v.shape)) for v in rows)]
+        most = max(most, bound)
+        attrs = {"do": region, "carried": len(states), "test": goes_on is not None, "most": most, "counted": counted,
+                 "bounded": bound != UNBOUND}
+        inputs = [trips, condition, *states, *given]
         b = self.w.builder
         b.name, b.locs = self.label, (self.label,)
-        return b.graph.make("Loop", [trips, condition, *states, *given], types, attrs, name=self.label,
-                            locs=b.locs).outputs
+        made = b.graph.make("Loop", inputs, Loop().infer(inputs, attrs), attrs, name=self.label, locs=b.locs).outputs
+        if not counted:
+            return list(made)
+        return [*made[: len(states)], *(Ragged(v, made[-1], 0) for v in made[len(states) : -1])]
 
 
 def _always(v: Value) -> bool:

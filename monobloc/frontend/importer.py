@@ -48,7 +48,7 @@ class _Import:
         self.graph = Graph((source.path.stem if source.path else self.proto.name) or "model")
         files = ExternalFiles(source.path.parent if source.path else None)
         self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics,
-                             choices.ignore_shapes)
+                             choices.ignore_shapes, choices.max_trips)
         self.frame = Frame(self._opsets())
         self.dims: dict[str, int] = {}
         self.defaults = 0

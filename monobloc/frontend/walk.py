@@ -7,7 +7,7 @@ and whatever reads them is skipped without a word, so one run tells all independ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,9 +91,11 @@ class Walker:
         files: ExternalFiles,
         diagnostics: Diagnostics,
         ignore_shapes: bool = False,
+        max_trips: Mapping[str, int] | None = None,
     ) -> None:
         self.graph, self.model, self.functions, self.files = graph, model, functions, files
         self.diagnostics, self.ignore_shapes = diagnostics, ignore_shapes
+        self.max_trips = max_trips or {}
         self.builder = Builder(graph)
         self.regions: list[OpenRegion] = []  # all that were made
         self.named: dict[Value, int] = {}  # depth of the frame that named a value

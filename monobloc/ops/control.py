@@ -19,7 +19,7 @@ import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.interp import run_graph
-from monobloc.ir.types import TensorType
+from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef
 
 UNBOUND = -1
@@ -58,6 +58,7 @@ class Ports:
     captured: tuple[Value, ...]
     last: tuple[Value, ...]  # carried values, and what they are at the end
     stacked: tuple[Value, ...]
+    count: Value | None  # how many rows those have
     number: Value  # inside: which iteration this is
     now: tuple[Value, ...]  # inside: carried values
     inner: tuple[Value, ...]  # inside: what is captured
@@ -71,8 +72,10 @@ def ports(n: Node) -> Ports:
     body, k = n.attrs["do"], n.attrs["carried"]
     outs, test = [v for _, v in body.outputs], int(n.attrs["test"])
     given = [v for v in n.inputs[2:] if v is not None]
+    end = len(n.outputs) - int(n.attrs["counted"])
     return Ports(
-        n.inputs[0], n.inputs[1], tuple(given[:k]), tuple(given[k:]), tuple(n.outputs[:k]), tuple(n.outputs[k:]),
+        n.inputs[0], n.inputs[1], tuple(given[:k]), tuple(given[k:]), tuple(n.outputs[:k]),
+        tuple(n.outputs[k:end]), n.outputs[end] if n.attrs["counted"] else None,
         body.inputs[0], tuple(body.inputs[1 : 1 + k]), tuple(body.inputs[1 + k :]),
         outs[0] if test else None, tuple(outs[test : test + k]), tuple(outs[test + k :]),
     )  # fmt: skip
@@ -83,7 +86,9 @@ class Loop(OpDef):
 
     Inputs: how often at most, whether at all (both may be absent), what is carried round, what the region
     takes. The region's inputs: the iteration's number, carried values, what is taken; its outputs: whether to go
-    on (where `test`), the next carried values, rows to stack (of `most` iterations).
+    on (where `test`), the next carried values, rows to stack (of `most` iterations). Outputs: carried values at the
+    end, stacks, and where `counted` how many iterations there were. A loop that would go on after `most` is at its
+    end, or where that is `bounded` by the user the run's.
     """
 
     name = "Loop"
@@ -94,7 +99,8 @@ class Loop(OpDef):
         outs = [v.type.with_layout(None) for _, v in body.outputs][test:]
         _fits(body.inputs[1:], ins[2:])
         _fits(body.inputs[1 : 1 + k], [v for _, v in body.outputs[test : test + k]])
-        return [*outs[:k], *(TensorType(t.dtype, (attrs["most"], *t.shape)) for t in outs[k:])]
+        count = [TensorType(DType.I64, ())] if attrs["counted"] else []
+        return [*outs[:k], *(TensorType(t.dtype, (attrs["most"], *t.shape)) for t in outs[k:]), *count]
 
     def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> list[np.ndarray]:
         body, k, test = attrs["do"], attrs["carried"], int(attrs["test"])
@@ -114,8 +120,8 @@ class Loop(OpDef):
                 stack.append(row)
             i += 1
         kinds = [v.type for _, v in body.outputs[test + k :]]
-        return [*state, *(np.array(s, t.dtype.numpy).reshape(attrs["most"], *t.shape)
-                          for s, t in zip(stacks, kinds, strict=True))]
+        made = [_in_room(s, attrs["most"], t) for s, t in zip(stacks, kinds, strict=True)]
+        return [*state, *made, *([np.array(i, np.int64)] if attrs["counted"] else [])]
 
     def routine(self, n: Node, c: Any) -> str:
         p = ports(n)
@@ -130,8 +136,19 @@ class Loop(OpDef):
         stacks = zip(p.stacked, p.rows, strict=True)
         tail += [_move(c, a, b, f" + i * {b.type.size}") for a, b in stacks if b.type.size]
         test = " && ".join([*(["going"] if going else []), *limit]) or "1"
-        start = [f"for (int64_t i = 0; {test}; i++) {{", f"*(int64_t *){c.ptr(p.number)} = i;"]
-        return "\n".join([*head, *start, c.region(n.attrs["do"]), *tail, "}"])
+        start = ["int64_t i = 0;", f"for (; {test}; i++) {{", f"*(int64_t *){c.ptr(p.number)} = i;"]
+        end = [f"*{c.ptr(p.count)} = i;"] if p.count is not None else []
+        if n.attrs["bounded"]:
+            more = " && ".join([*(["going"] if going else []), *(["i < trips"] if p.trips is not None else [])]) or "1"
+            end.append(f"if ({more}) return MB_E_SHAPE;")
+        return "\n".join([*head, *start, c.region(n.attrs["do"]), *tail, "}", *end])
+
+
+def _in_room(rows: Sequence[np.ndarray], most: int, t: TensorType) -> np.ndarray:
+    """Rows stacked, with room for the most"""
+    out = np.zeros((most, *t.shape), t.dtype.numpy)
+    out[: len(rows)] = np.array(rows, t.dtype.numpy).reshape(len(rows), *t.shape)
+    return out
 
 
 def _move(c: Any, to: Value, source: Value, at: str = "") -> str:

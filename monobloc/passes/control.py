@@ -91,7 +91,7 @@ def _decided(g: Graph, node: Node, ctx: PassContext) -> bool:
     p = ports(node)
     for old, new in zip(p.last, p.first, strict=True):
         g.replace(old, new)
-    for old in p.stacked:
+    for old in (*p.stacked, *([p.count] if p.count is not None else [])):
         g.replace(old, g.constant(old.name, np.zeros(old.shape, old.dtype.numpy)))
     return True
 
@@ -152,6 +152,9 @@ def _fewer_outputs(g: Graph, node: Node, ctx: PassContext) -> bool:
     carried = node.attrs.get("carried", 0)
     for k in reversed(unread):
         node.outputs.pop(k)
+        if node.attrs.get("counted") and k == len(node.outputs):
+            node.attrs["counted"] = False
+            continue
         for region in node.regions:
             region.outputs.pop(k + int(node.attrs.get("test", False)))
             if k < carried:
@@ -170,7 +173,7 @@ def _carried_need(node: Node, read: Sequence[int]) -> set[int]:
     outs = [*p.then, *p.rows]
     needed = set(read)
     while True:
-        live = {outs[k] for k in needed} | ({p.goes_on} if p.goes_on is not None else set())
+        live = {outs[k] for k in needed if k < len(outs)} | ({p.goes_on} if p.goes_on is not None else set())
         for n in reversed(node.attrs["do"].nodes):
             if any(v in live for v in n.outputs):
                 live.update(n.used)

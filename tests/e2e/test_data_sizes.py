@@ -15,6 +15,7 @@ from border import build
 from control_models import text
 
 from monobloc import driver
+from monobloc.cli.settings import Usage, options
 from monobloc.errors import MonoblocError
 from monobloc.frontend.importer import load_onnx
 from monobloc.frontend.importing import Choices
@@ -77,7 +78,19 @@ def boxes() -> tuple[onnx.ModelProto, list[Feeds]]:
          "s": (RNG.integers(0, 9, (2, 3, 20)) / high).astype(np.float32)} for high in (8, 40, 1)]
 
 
-CASES: list[Callable[[], tuple[onnx.ModelProto, list[Feeds]]]] = [nonzero, picked, compressed, unique, best, boxes]
+def while_rows() -> tuple[onnx.ModelProto, list[Feeds]]:
+    """At most 100 rows, until a sum is large; the rows are worked on, and their number is not asked for twice"""
+    return text("""g (float[4] x, bool c0) => (float[4] y, float[N,4] r, int64[N] k) {
+        y, r0, k = Loop(n, c0, x) <body = b (int64 i, bool c, float[4] s)
+                                       => (bool c2, float[4] s2, float[4] row, int64 j) {
+            s2 = Add(s, s)  row = Identity(s2)  t = ReduceSum<keepdims = 0>(s2)  c2 = Less(t, limit)  j = Identity(i) }>
+        r = Neg(r0) }""", n=np.int64(100), limit=np.float32(99)), [
+            {"x": np.full(4, v, np.float32), "c0": np.array(c)} for v in (1, 7, 1000) for c in (True, False)]
+
+
+CASES: list[Callable[[], tuple[onnx.ModelProto, list[Feeds]]]] = [
+    nonzero, picked, compressed, unique, best, boxes, while_rows,
+]  # fmt: skip
 
 
 def want(m: onnx.ModelProto, f: Feeds) -> Feeds:
@@ -165,6 +178,34 @@ def test_more_than_there_is_is_an_error_code(tmp_path: Path) -> None:
     for k in (7, -1):
         with pytest.raises(MonoblocError, match="size"):
             linked(x=np.zeros((3, 6), np.float32), k=np.array([k]))
+
+
+def counted() -> onnx.ModelProto:
+    return text("""g (int64 n, float[4] x) => (float[4] y, float[N,4] r) {
+        y, r = Loop(n, , x) <body = b (int64 i, bool c, float[4] s) => (bool c2, float[4] s2, float[4] row) {
+            s2 = Add(s, x)  row = Mul(s2, s2)  c2 = Identity(c) }> }""")
+
+
+@pytest.mark.parametrize("trips", [{"": 5}, {"#0(Loop)": 5}])
+def test_a_bound_of_iterations_gives_rows_room_and_more_are_an_error(trips: dict[str, int], tmp_path: Path) -> None:
+    linked = build({"m": counted()}, tmp_path, replace(OPTIONS, max_trips=trips))
+    for n in (0, 1, 5, -2):
+        f = {"n": np.array(n), "x": sparse(4)}
+        same(linked(**f), want(counted(), f))
+    with pytest.raises(MonoblocError, match="size"):
+        linked(n=np.array(6), x=sparse(4))
+
+
+def test_without_a_bound_the_error_says_how_to_give_one() -> None:
+    with pytest.raises(MonoblocError, match=r"--max-trips '#0\(Loop\)=N'"):
+        load_onnx(counted())
+
+
+def test_the_command_line_takes_bounds(tmp_path: Path) -> None:
+    o = options({"max_trips": ["9", "a=b=3"]})
+    assert o.max_trips == {"": 9, "a=b": 3}
+    with pytest.raises(Usage, match="no number of iterations"):
+        options({"max_trips": ["many"]})
 
 
 # -- what is refused ------------------------------------------------------------------------------------

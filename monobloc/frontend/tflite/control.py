@@ -50,7 +50,8 @@ def while_(n: TflNode) -> Result:
     first = n.call(n.graph, test, given)[0]
     taken = close([region])
     carried = [given[k] for k in changing]
-    attrs = {"do": region, "carried": len(carried), "test": True, "most": UNBOUND}
+    attrs = {"do": region, "carried": len(carried), "test": True, "most": UNBOUND, "counted": False,
+             "bounded": False}
     made = n.graph.make("Loop", [None, first, *carried, *taken], [v.type for v in carried], attrs, name=n.loc.node,
                         locs=n.b.locs)
     last = dict(zip(changing, made.outputs, strict=True))
