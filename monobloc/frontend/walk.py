@@ -23,6 +23,7 @@ from monobloc.frontend.importing import Told, told
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.ragged import on_ragged
+from monobloc.frontend.refused import refused
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
 from monobloc.frontend.source import Raw
 from monobloc.frontend.tensors import DTYPES, tensor
@@ -237,7 +238,7 @@ class Walker:
             )
         if reader is not None or (domain == "" and op in _BUILT_IN) or has_schema_body(op, domain, opset):
             return reader
-        raise UnsupportedError(f"the operator {domain + '::' if domain else ''}{op} is not supported")
+        raise refused(domain, op)
 
     # -- constants, functions, branches ------------------------------------------------------------
     def _constant(self, attrs: dict[str, Any]) -> Value:

@@ -1,8 +1,9 @@
-"""TfIdfVectorizer: how often sequences of integers occur."""
+"""TfIdfVectorizer: how often sequences of integers or strings occur."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,19 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.indexing import gather_const
+from monobloc.ops.labels import found_at
 
 
 class TfIdfVectorizer(OpDef):
     """Vanishes: windows of the input are compared with every gram, matches are counted per output"""
 
     name = "TfIdfVectorizer"
+    strings = "own"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, a = n.inputs[0], n.attrs
         if "pool_int64s" not in a:
-            n.unsupported("TfIdfVectorizer of strings")
+            return self._of_strings(b, n)
         if x.type.rank not in (1, 2) or not x.dtype.is_int:
             n.fail(f"counts in rows of integers, got {x.type}")
         grams = list(self._grams(n))
@@ -38,13 +41,31 @@ class TfIdfVectorizer(OpDef):
         y = b.one("MatMul", total, b.const(one_per))
         return [b.one("Reshape", self._weighted(b, n, y, size), shape=shape)]
 
+    def _of_strings(self, b: Any, n: Any) -> Sequence[Value | None]:
+        """Every string by its number among those of the pool; one that is not there has a number of its own."""
+        words = list(dict.fromkeys(n.attrs.get("pool_strings", [])))
+        if not words:
+            n.fail("has neither `pool_int64s` nor `pool_strings`")
+        if n.inputs[0].dtype is not DType.CHAR:
+            n.fail(f"counts strings, got {n.inputs[0].type}")
+        at = found_at(b, n.inputs[0], np.array(words, object))
+        pool = [words.index(w) for w in n.attrs["pool_strings"]]
+        attrs = {k: v for k, v in n.attrs.items() if k != "pool_strings"} | {"pool_int64s": pool}
+        return self.from_onnx(b, replace(n, inputs=[at], attrs=attrs))
+
     def _weighted(self, b: Any, n: Any, y: Value, size: int) -> Value:
         mode, weights = n.attrs["mode"], n.attrs.get("weights")
-        if weights is not None and len(weights) < size:
-            n.fail(f"has {len(weights)} weights for {size} outputs")
+        places = n.attrs["ngram_indexes"]
+        if weights is not None and len(weights) != len(places):
+            n.fail(f"has {len(weights)} weights for {len(places)} grams")
+        if weights is not None:  # they are in the order of the pool
+            by_output = dict(zip(places, weights, strict=True))
+            if any(by_output[k] != w for k, w in zip(places, weights, strict=True)):
+                n.unsupported("a TfIdfVectorizer with grams of different weights for one output")
+            weights = [by_output.get(k, 0.0) for k in range(size)]
         if mode == "IDF":
             y = b.one("Cast", b.one("Greater", y, b.const(np.float32(0))), to=DType.F32)
-        return y if weights is None or mode == "TF" else b.one("Mul", y, b.const(np.float32(weights[:size])))
+        return y if weights is None or mode == "TF" else b.one("Mul", y, b.const(np.float32(weights)))
 
     def _grams(self, n: Any) -> Any:
         """(length, [(output, gram)]) of the lengths that count"""

@@ -11,6 +11,7 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.build import read_as
+from monobloc.ops.labels import same_as_keys
 from monobloc.ops.ml_scores import ML, constant
 
 F32, I64 = DType.F32, DType.I64
@@ -88,61 +89,22 @@ class OneHotEncoder(OpDef):
 
     name = "OneHotEncoder"
     domain = ML
-
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, categories = n.inputs[0], n.attrs.get("cats_int64s")
-        if not categories:
-            n.unsupported("a OneHotEncoder of strings")
-        x = b.one("Cast", x, to=I64) if x.dtype is not I64 else x
-        each = b.one("Reshape", x, shape=[*x.shape, 1])
-        y = b.one("Cast", b.one("Equal", each, b.const(np.array(categories, np.int64))), to=F32)
-        if n.attrs.get("zeros", 1):
-            return [y]
-        none = b.one("Equal", b.emit("ReduceMax", [y], {"axes": [x.type.rank], "keepdims": 1})[0], constant(b, 0))
-        # an index outside its axis is the error of a run
-        one = read_as(b, n, "Gather", [constant(b, [1]), b.one("Cast", none, to=I64)], axis=0)
-        return [b.one("Mul", y, one)]
-
-
-class LabelEncoder(OpDef):
-    """The value of the key that an element is, else the default"""
-
-    name = "LabelEncoder"
-    domain = ML
+    strings = "own"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        keys, values = self._table(n, "keys"), self._table(n, "values")
-        if keys is None or values is None:
-            return n.unsupported("a LabelEncoder of strings")
-        if len(keys) != len(values):
-            n.fail(f"{len(keys)} keys for {len(values)} values")
-        default = self._default(n, values)
-        keys = keys.astype(x.dtype.numpy)
-        each = b.one("Reshape", x, shape=[*x.shape, 1])
-        same = b.one("Equal", each, b.const(keys))
-        if n.opset >= 4 and x.dtype.is_float and np.isnan(keys).any():  # before, NaN was no key
-            same = b.one("Or", same, b.one("And", b.one("IsNaN", each), b.const(np.isnan(keys))))
-        hits, last = b.one("Cast", same, to=F32), x.type.rank
-        found = b.emit("ReduceMax", [hits], {"axes": [last], "keepdims": 0})[0]
-        at = b.one("ArgMax", hits, axis=last, keepdims=0, select_last_index=0)
-        y = read_as(b, n, "Gather", [b.const(values), at], axis=0)
-        return [b.one("Where", b.one("Greater", found, constant(b, 0)), y, b.const(default))]
-
-    def _table(self, n: Any, which: str) -> np.ndarray | None:
-        if f"{which}_tensor" in n.attrs:
-            found: np.ndarray = n.attrs[f"{which}_tensor"].ravel()
-            return found if found.dtype.kind in "fiu" else None
-        for kind, d in (("int64s", np.int64), ("floats", np.float32)):
-            if n.attrs.get(f"{which}_{kind}"):
-                return np.array(n.attrs[f"{which}_{kind}"], d)
-        return None
-
-    def _default(self, n: Any, values: np.ndarray) -> np.ndarray:
-        if "default_tensor" in n.attrs:
-            return np.asarray(n.attrs["default_tensor"]).reshape(()).astype(values.dtype)
-        given = n.attrs.get("default_int64", -1) if values.dtype.kind in "iu" else n.attrs.get("default_float", -0.0)
-        return np.array(given, values.dtype)
+        kind = "strings" if x.dtype is DType.CHAR else "int64s"
+        categories = n.attrs.get(f"cats_{kind}")
+        if not categories:
+            n.fail(f"has no cats_{kind} for {x.type}")
+        x = b.one("Cast", x, to=I64) if x.dtype not in (I64, DType.CHAR) else x
+        y = b.one("Cast", same_as_keys(b, x, np.array(categories, object if kind == "strings" else np.int64)), to=F32)
+        if n.attrs.get("zeros", 1):
+            return [y]
+        none = b.one("Equal", b.emit("ReduceMax", [y], {"axes": [y.type.rank - 1], "keepdims": 1})[0], constant(b, 0))
+        # an index outside its axis is the error of a run
+        one = read_as(b, n, "Gather", [constant(b, [1]), b.one("Cast", none, to=I64)], axis=0)
+        return [b.one("Mul", y, one)]
 
 
 class ArrayFeatureExtractor(OpDef):

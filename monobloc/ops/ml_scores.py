@@ -17,6 +17,7 @@ from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.build import read_as
 from monobloc.ops.fused import plus
+from monobloc.ops.labels import named
 
 ML = "ai.onnx.ml"
 F32, I64 = DType.F32, DType.I64
@@ -85,17 +86,15 @@ def second_class(b: Any, n: Any, score: Value, transform: str, probabilities: bo
 def labels_of(n: Any, ints: str, strings: str) -> np.ndarray:
     """The names of the classes; without any they are numbers"""
     if n.attrs.get(strings):
-        n.unsupported(
-            "a label that is a string", hint=f"give the classes numbers (`{ints}`) and look their names up outside"
-        )
+        return np.array(n.attrs[strings], object)
     return np.array(n.attrs.get(ints) or [], np.int64)
 
 
 def label(b: Any, n: Any, labels: np.ndarray, index: Value) -> Value:
     """The labels at [rows] indices"""
-    if (labels == np.arange(len(labels))).all():
+    if labels.dtype != object and (labels == np.arange(len(labels))).all():
         return index if index.dtype is I64 else b.one("Cast", index, to=I64)
-    return read_as(b, n, "Gather", [b.const(labels), index], axis=0)
+    return named(b, n, labels, index)
 
 
 def best(b: Any, n: Any, scores: Value) -> Value:

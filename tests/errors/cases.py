@@ -216,7 +216,7 @@ def domain_not_imported(tmp: Path) -> Any:
 
 @case
 def op_unsupported(tmp: Path) -> Any:
-    return text("g (float[2] x) => (float[2] y) { y = RandomNormalLike(x) }")
+    return text("g (uint8[9] x) => (uint8[4,4,3] y) { y = ImageDecoder(x) }", opset=20)
 
 
 @case

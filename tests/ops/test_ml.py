@@ -66,8 +66,6 @@ def test_linear_of_other_types() -> None:
         agree("LinearClassifier", [x], 2, 1, **two)
     agree("LinearRegressor", [f32(4, 3)], 1, 1, coefficients=[1.0, 2.0, 3.0])
     refused("coefficients for 1 outputs of 3 columns", "LinearRegressor", [f32(4, 3)], 1, coefficients=[1.0])
-    refused("a label that is a string", "LinearClassifier", [f32(4, 3)], 1, coefficients=[1.0] * 6,
-            classlabels_strings=["a", "b"])
 
 
 @pytest.mark.parametrize("kind", ["LINEAR", "POLY", "RBF", "SIGMOID"])
@@ -115,7 +113,6 @@ def test_encoders() -> None:
         table = {"keys_floats": [1.0, float("nan"), 2.0], "values_int64s": [7, 8, 9]}
         agree("LabelEncoder", [values], 1, version, **table, default_int64=-2)
     refused("a map from labels", "ZipMap", [f32(2, 3)], 1, classlabels_int64s=[0, 1, 2])
-    refused("LabelEncoder of strings", "LabelEncoder", [ids], 2, keys_int64s=[1], values_strings=["a"])
 
 
 def test_a_category_that_there_is_not_is_an_error(tmp_path: Path, cache: Path) -> None:

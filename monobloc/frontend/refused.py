@@ -1,0 +1,21 @@
+"""Operators that are not for inference on tensors, and what to do instead."""
+
+from __future__ import annotations
+
+from monobloc.errors import UnsupportedError
+
+_TRAINING = "ai.onnx.preview.training"
+_INSTEAD = {
+    ("", "ImageDecoder"): "decode pictures in the application: "
+                          "`--from TENSOR` starts the model behind it",
+}
+
+
+def refused(domain: str, op: str) -> UnsupportedError:
+    """An operator that nothing reads"""
+    name = f"{domain}::{op}" if domain else op
+    if domain == _TRAINING:
+        return UnsupportedError(f"{name} is an operator for training, which is not supported",
+                                hints=["export the model for inference"])
+    hint = _INSTEAD.get((domain, op))
+    return UnsupportedError(f"the operator {name} is not supported", hints=[hint] if hint else [])
