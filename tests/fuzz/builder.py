@@ -4,6 +4,10 @@ Each node is run by onnxruntime on its own as soon as it is added, so a generato
 onnxruntime refuses is left out, every shape is known, and the wanted answer of every value is there
 when the model is done. A value remembers whether its bits depend on the order of roundings; only
 others may feed operators that turn a small difference into a large one.
+
+A wild model also has values that are special (NaN, infinities, the limits of integers) and asks a second oracle:
+ONNX's reference evaluator. Where the two differ the node is left out of the model, so that whole models have one
+right answer, and is kept as `disputed`: a model of its own, of which either answer is right.
 """
 
 from __future__ import annotations
@@ -14,15 +18,22 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from tolerance import differs
 
 LARGE, MANY = 1e4, 1 << 21
 KEYS = ("f", "i", "b", "u")
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 2.5, 1.0)  # none whose sums cancel to noise
+PADDED = ("Conv", "ConvTranspose")
+SLOW = 50_000  # elements beyond which the second oracle, which is Python, is not asked
 
 
 class Builder:
     """A graph under construction; `rng` decides everything random."""
 
-    def __init__(self, seed: int, opset: int = 18) -> None:
+    def __init__(self, seed: int, opset: int = 18, wild: bool = False) -> None:
+        self.wild = wild
+        self.disputed: list[tuple[Builder, dict[str, np.ndarray]]] = []  # and what the second oracle says
         self.rng = np.random.default_rng(seed)
         self.seed, self.opset = seed, opset
         self.nodes: list[onnx.NodeProto] = []
@@ -53,7 +64,15 @@ class Builder:
         return self.constant(np.array(numbers, np.int64))
 
     def random(self, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
-        dtype = np.dtype(dtype)
+        x = self._random(shape, np.dtype(dtype))
+        if not self.wild or self.rng.random() < 0.6 or x.dtype.kind == "b":
+            return x
+        info = np.iinfo(x.dtype) if x.dtype.kind in "iu" else None
+        odd = SPECIAL if info is None else (info.min, info.max, 0, 1, info.max if x.dtype.kind == "u" else -1)
+        with np.errstate(over="ignore"):
+            return np.where(self.rng.random(shape) < 0.2, self.rng.choice(np.array(odd, x.dtype), shape), x)
+
+    def _random(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         if dtype.kind == "f":
             return self.rng.standard_normal(shape).astype(dtype)
         if dtype.kind == "b":
@@ -71,9 +90,16 @@ class Builder:
         names = [f"t{len(self.nodes)}_{k}" for k in range(outs)]
         node = helper.make_node(kind, list(ins), names, name=f"{kind}_{len(self.nodes)}", **attrs)
         used = [i for i in dict.fromkeys(ins) if i]
+        if kind in PADDED and not np.isfinite(self.values[ins[1]]).all():
+            return []  # whether the zeros of a padding meet infinite weights is left open (docs/numerics.md)
         got = self._compute(node, used, names)
-        if got is None or any(unfit(y) for y in got):
+        if got is None or any(unfit(y, self.wild) for y in got):
             return []
+        if self.wild and (second := self._second(node, used, names)) is not None:
+            other = [n for n, y in zip(names, got, strict=True) if differs(np.asarray(second[n]), y)]
+            if other:
+                self.disputed.append((self._alone(node, used, dict(zip(names, got, strict=True))), second))
+                return []
         self.nodes.append(node)
         known = all(self.exact[i] for i in used)
         for n, y in zip(names, got, strict=True):
@@ -94,12 +120,42 @@ class Builder:
         except Exception:  # noqa: BLE001 - whatever it refuses is left out
             return None
 
+    def _second(self, node: onnx.NodeProto, used: list[str], names: list[str]) -> dict[str, np.ndarray] | None:
+        """What ONNX's reference says; None if it cannot, or would take long."""
+        if sum(self.values[i].size for i in used) > SLOW:
+            return None
+        graph = helper.make_graph([node], "g", [self.info(i) for i in used],
+                                  [helper.make_empty_tensor_value_info(n) for n in names])
+        try:
+            with np.errstate(all="ignore"):
+                got = ReferenceEvaluator(self.proto(graph)).run(None, {i: self.values[i] for i in used})
+            return {n: np.asarray(y) for n, y in zip(names, got, strict=True)}
+        except Exception:  # noqa: BLE001 - whatever it cannot do
+            return None
+
+    def _alone(self, node: onnx.NodeProto, used: list[str], made: dict[str, np.ndarray]) -> Builder:
+        """A model of one node; what is constant here is constant there."""
+        return self.part([node], used, made)
+
+    def part(self, nodes: list[onnx.NodeProto], used: list[str], made: dict[str, np.ndarray]) -> Builder:
+        """Some nodes as a model of their own: all that they use and do not make is given."""
+        b = Builder(self.seed, self.opset)
+        b.nodes, b.outputs = list(nodes), list(made)
+        b.constants = [i for i in used if i in self.constants]
+        b.inputs = [i for i in used if i not in self.constants]
+        b.values = {i: self.values[i] for i in used} | made
+        b.exact = dict.fromkeys(b.values, True)
+        return b
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "options"}
+
     def info(self, name: str) -> onnx.ValueInfoProto:
         v = self.values[name]
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
 
     def proto(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
     # -- the whole --
     def model(self) -> onnx.ModelProto:
@@ -128,9 +184,11 @@ class Builder:
         return fit[k]
 
 
-def unfit(y: np.ndarray) -> bool:
+def unfit(y: np.ndarray, wild: bool = False) -> bool:
     if y.size > MANY or (y.dtype.kind not in "fiub"):
         return True
+    if wild:
+        return False
     if y.dtype.kind == "f" and y.size:
         y = y.astype(np.float64)
         return not np.isfinite(y).all() or np.abs(y).max() > LARGE

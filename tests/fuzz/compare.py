@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from builder import Builder
+from tolerance import differs
 
 from monobloc.driver import import_model
 from monobloc.errors import InternalError, ModelError, MonoblocError, UnsupportedError
@@ -17,8 +18,6 @@ from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
-RTOL, ATOL = 2e-4, 2e-4
-
 
 @dataclass
 class Outcome:
@@ -27,6 +26,7 @@ class Outcome:
     bad: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     compared: int = 0
+    answers: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)  # of models that were right
 
 
 def module(b: Builder, label: str, o: Options) -> Module:
@@ -69,40 +69,26 @@ def _link(kept: Sequence[tuple[str, Builder, Module]], folder: Path, o: Options,
         return
     made = {m.name: m for m in (CompiledModel(out, k) for k in range(len(kept)))}  # an image has an order of its own
     for label, b, m in kept:
-        found.bad += [f"{label} {b.seed}: {w}" for w in wrong(made[m.title], b)]
+        bad, got = wrong(made[m.title], b)
+        found.bad += [f"{label} {b.seed}: {w}" for w in bad]
+        found.answers[f"{label} {b.seed}"] = got
         found.compared += len(b.outputs)
 
 
-def wrong(model: CompiledModel, b: Builder) -> list[str]:
+def wrong(model: CompiledModel, b: Builder) -> tuple[list[str], dict[str, np.ndarray]]:
     """Outputs that differ, first in topological order first; run twice, as buffers must not go stale."""
-    bad = []
+    bad: list[str] = []
+    got: dict[str, np.ndarray] = {}
     for turn in range(2):
-        got = model.run(b.feeds())
+        try:
+            got = model.run(b.feeds())
+        except MonoblocError as e:
+            return [f"run {turn}: {e}"], {}
         bad += [f"{o} (run {turn}, {producer(b, o)}): {d}" for o in b.outputs if (d := differs(got[o], b.values[o]))]
         if bad:
             break
-    return bad
+    return bad, got
 
 
 def producer(b: Builder, name: str) -> str:
     return next((n.op_type for n in b.nodes if name in n.output), "leaf")
-
-
-def differs(got: np.ndarray, want: np.ndarray) -> str:
-    if got.dtype != want.dtype or got.shape != want.shape:
-        return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
-    if want.dtype.kind in "biu":
-        n = int((got != want).sum())
-        return f"{n} of {want.size} elements differ" if n else ""
-    half = want.dtype == np.float16
-    g, w = got.astype(np.float64), want.astype(np.float64)
-    same = (g == w) | (np.isnan(g) & np.isnan(w))
-    w = np.where(np.isfinite(w), w, 0)
-    rtol, atol = (2e-2, 2e-2) if half else (RTOL, ATOL)
-    tol = atol * max(1.0, float(np.abs(w).max(initial=0)) * 0.1) + rtol * np.abs(w)
-    with np.errstate(invalid="ignore"):
-        off = ~(same | (np.abs(g - w) <= tol))
-    if not off.any():
-        return ""
-    at = tuple(int(i[0]) for i in np.nonzero(off))
-    return f"{int(off.sum())} of {want.size} elements differ, first at {at}: {g[at]:.6g} instead of {want[at]:.6g}"

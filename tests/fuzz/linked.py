@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from builder import Builder
-from compare import differs
 from onnx import helper, numpy_helper
+from tolerance import differs
 
 from monobloc.driver import import_model
 from monobloc.link.image import link_modules

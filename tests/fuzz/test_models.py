@@ -1,4 +1,4 @@
-"""Random models of every family, against onnxruntime. `python tests/fuzz/hunt.py` looks longer."""
+"""Random models of every family, against onnxruntime. `python tools/fuzz.py` looks longer."""
 
 from __future__ import annotations
 

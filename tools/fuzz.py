@@ -1,0 +1,67 @@
+"""A fuzzer of models: random valid graphs against onnxruntime and ONNX's reference, through every mode of LTO.
+
+    python tools/fuzz.py [--seed N] [--seconds 600] [--batch 24] [--keep FOLDER] [--lto none,thin,full]
+
+Graphs are made by tests/fuzz: by hand-written steps and from the OpDefs' own cases, types and attributes.
+What differs is reduced and kept as a minimal .onnx with its inputs, wanted outputs and seed; the exit code is 1 if
+there is any.
+A seed gives the same model as long as the generators stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fuzz")]
+
+from trial import Finding, keep, models, reduced, trial  # noqa: E402
+
+from monobloc.options import Options  # noqa: E402
+
+
+def arguments() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=ast.get_docstring(ast.parse(Path(__file__).read_text(encoding="utf-8"))),
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--seed", type=int, default=0, help="the first one")
+    p.add_argument("--seconds", type=float, default=600)
+    p.add_argument("--batch", type=int, default=24, help="models per image")
+    p.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz")
+    p.add_argument("--lto", default="none,thin,full")
+    return p.parse_args()
+
+
+def main() -> int:
+    a = arguments()
+    end, seed, kinds = time.monotonic() + a.seconds, a.seed, dict[tuple[str, ...], Path]()
+    tried = refused = dead = 0
+    while time.monotonic() < end:
+        folder = Path(tempfile.mkdtemp(prefix="monobloc-fuzz-"))
+        o = Options(lto="none", cache=folder / "cache")
+        batch, died = models(range(seed, seed + a.batch))
+        found, no = trial(batch, folder, o, a.lto.split(","))
+        tried, refused, dead, seed = tried + len(batch), refused + no, dead + len(died), seed + a.batch
+        for f in found:
+            note(f, folder, o, a.keep, kinds)
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"seeds to {seed}: {tried} models, {refused} refused, {dead} of which an oracle died, {len(kinds)} kinds "
+              "of findings", flush=True)
+    return bool(kinds)
+
+
+def note(f: Finding, folder: Path, o: Options, where: Path, kinds: dict[tuple[str, ...], Path]) -> None:
+    """Reduce a finding, and keep it if it is the first of its kind."""
+    small = reduced(f, folder / "reduce", o)
+    if small.kind not in kinds:
+        kinds[small.kind] = keep(small, where)
+        print(f"FOUND {kinds[small.kind]}: {small.why[:300]}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
