@@ -1,16 +1,18 @@
-"""Link time and peak memory over the number of modules: the table and the plot of docs/incremental.md.
+"""Link time and peak memory, of many modules and of a large one: the tables and the plot of docs/incremental.md.
 
     python bench/scale.py [--counts 10,100,1000] [--modes none,thin,full] [--plot docs/scale.svg]
+    python bench/scale.py --model resnet50.onnx [--modes none,thin,full]
 
 Generates that many small models of a few shapes with weights of their own and builds one image of all of them with
-an empty cache; reading the models is a part of it. Memory is the sum of the resident sets of the process and all it
-starts, read from /proc every 20 ms.
+an empty cache; reading the models is a part of it. A large model is built in one step, and in two. Memory is the sum
+of the resident sets of the process and all it starts, pages of files included, read from /proc every 20 ms.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,13 +60,15 @@ def measure(command: list[str]) -> tuple[float, int]:
     return time.perf_counter() - begin, peak
 
 
-def resident(pid: int) -> int:
+def resident(pid: int, parent: str = "") -> int:
+    """A child that still runs its parent's program is about to start another, and has no memory of its own yet."""
     try:
-        own = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        program = os.readlink(f"/proc/{pid}/exe")
+        own = 0 if program == parent else int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
         below = [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
     except (OSError, ValueError, IndexError):
         return 0
-    return own + sum(map(resident, below))
+    return own + sum(resident(c, program) for c in below)
 
 
 def rows(counts: list[int], modes: list[str], folder: Path) -> list[Row]:
@@ -79,6 +83,21 @@ def rows(counts: list[int], modes: list[str], folder: Path) -> list[Row]:
             print(f"{count:6} {mode:5} {seconds:8.2f} s {peak / 2**20:8.0f} MiB, image {out[-1][4] / 2**20:.2f} MiB",
                   flush=True)
     return out
+
+
+def large(model: Path, modes: list[str], folder: Path) -> None:
+    """Peaks of a build of one model, and of both stages, each with an empty cache."""
+    print("| step | LTO | seconds | peak MiB | image MiB | ratio |\n|---|---|---:|---:|---:|---:|")
+    made, image = folder / "model.o", folder / "model.so"
+    steps = [(step, mode) for mode in modes for step in ("build", "link")]
+    for k, (step, mode) in enumerate([("compile", ""), *steps]):
+        line = [sys.executable, "-m", "monobloc", step, str(made if step == "link" else model),
+                "-o", str(made if step == "compile" else image), "--cache", str(folder / f"fresh.{k}")]
+        seconds, peak = measure([*line, "--lto", mode] if mode else line)
+        size = (image if mode else made).stat().st_size
+        print(f"| {step} | {mode} | {seconds:.1f} | {peak / 2**20:.0f} | {size / 2**20:.0f} | {peak / size:.1f} |",
+              flush=True)
+        shutil.rmtree(folder / f"fresh.{k}")
 
 
 def table(found: list[Row]) -> str:
@@ -129,8 +148,12 @@ def main() -> None:
     p.add_argument("--counts", default="10,100,1000")
     p.add_argument("--modes", default="none,thin,full")
     p.add_argument("--plot", type=Path)
+    p.add_argument("--model", type=Path, help="measure this one in place of many small ones")
     a = p.parse_args()
     with tempfile.TemporaryDirectory(prefix="monobloc-scale-") as tmp:
+        if a.model:
+            large(a.model, a.modes.split(","), Path(tmp))
+            return
         found = rows([int(n) for n in a.counts.split(",")], a.modes.split(","), Path(tmp))
     print(table(found))
     if a.plot:

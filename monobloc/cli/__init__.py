@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the console script."""
     gc.set_threshold(GARBAGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts them all, and a build multiplies nothing large
-    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+    code = run(list(sys.argv[1:] if argv is None else argv))
+    gc.freeze()  # what is left goes with the process: nobody looks for cycles in it first
+    sys.exit(code)
 
 
 def run(argv: list[str]) -> int:

@@ -35,6 +35,11 @@ LOADERS = frozenset(("dlopen", "dlmopen", "dlsym", "dlvsym", "__libc_dlopen_mode
 EXPORTING = frozenset(("--export-dynamic", "-export-dynamic", "-E"))
 
 
+def words_of_the_line(o: Options) -> tuple[str, ...]:
+    """What the linker is asked for beside what is decided here"""
+    return tuple(w for w in o.link_args if w not in LINK_FLAGS)
+
+
 def assume(
     o: Options, user: Sequence[Path | str], libs: Sequence[str], libdirs: Sequence[Path], system: Callable[[], Libc]
 ) -> tuple[Options, str]:

@@ -10,6 +10,7 @@ from monobloc.cache import write_atomic
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
 from monobloc.link import foreign, memory, remarks, room, stack, trace
+from monobloc.link.devirtualize import words_of_the_line
 from monobloc.link.foreign import Kernels
 from monobloc.link.objects import model_files, source_jobs, trial_link
 from monobloc.link.request import Request
@@ -97,12 +98,14 @@ def _image(
     job = _job(code, whole, kernels, folder, r)
     with lto_folder(r.cache if r.o.lto == "thin" and not _tells(r.o) else None, whole.prefixes) as known_code:
         job = replace(job, thinlto_cache=known_code)
+        asked = words_of_the_line(r.o)  # they may do with sections and symbols what they like, and read files
+        cache = None if asked or _tells(r.o) else r.cache
         try:
-            waiting = weights.write(wait=not r.o.link_args)  # they may do with sections and symbols what they like
-            made = toolchain.link(job, finish=examine)
+            waiting = weights.write(wait=not asked)
+            made = toolchain.link(job, finish=examine, cache=cache)
         except room.NoRoom:
             waiting = weights.write(wait=False)
-            made = toolchain.link(job, finish=examine)
+            made = toolchain.link(job, finish=examine, cache=cache)
     return Linked(made.out, bounds, traced[0])
 
 

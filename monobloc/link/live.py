@@ -23,6 +23,7 @@ from monobloc.cache import Cache
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph
 from monobloc.link import header
+from monobloc.link.devirtualize import words_of_the_line
 from monobloc.link.header import input_accessors, output_accessors
 from monobloc.link.linkmap import plain_file
 from monobloc.link.objects import Module, copy_graph
@@ -83,7 +84,8 @@ def probe(
     made = folder / "probe"
     why = ("--why-live=*_out_*", "--why-live=*_in_*")
     ran = toolchain.link(LinkJob("exe", (stubs, *user), made, o.target, lto=o.lto, libc=libc, opt=o.opt, icf="none",
-                                 libs=tuple(libs), libdirs=tuple(libdirs), extra=(*why, *o.link_args)))
+                                 libs=tuple(libs), libdirs=tuple(libdirs), extra=(*why, *o.link_args)),
+                         cache=None if words_of_the_line(o) else cache)
     chains = parse_chains(ran.stdout)
     alive = {s.name for s in elf.symbols(made.read_bytes()) if s.defined}
     return {s: chains.get(s, ()) for s in names if s in alive}

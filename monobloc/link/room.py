@@ -19,7 +19,7 @@ from monobloc.object.elf import Elf
 from monobloc.object.fat import Weight
 from monobloc.object.strip import build_id_place
 
-LARGE = 1 << 16  # bytes; smaller ones are linked as they are, and see to it that there is room for the others
+LARGE = 1 << 12  # bytes; smaller ones are linked as they are, and see to it that there is room for the others
 PIECE = 1 << 20
 
 

@@ -94,19 +94,21 @@ def weight_sections(
 
     With `names`, symbols of each weight's own in place of that by content: then each is in one file
     only, so there is nothing to merge. The first of them has the weight's size, the others have none.
+    Nothing then depends on content, not the order either: new weights lie where the old ones did.
     `inside` are weights that are names for a place in another one. Of those `without` only the size is written.
     """
     large = machine == elf.EM_X86_64 and sum(w.size for w in weights.values()) > large_over
     prefix, flags = (".lrodata", elf.SHF_X86_64_LARGE) if large else (".rodata", 0)
     sections, symbols = [], []
     section: dict[str, str] = {}
-    for h, w in sorted(weights.items()):
+    for h, w in sorted(weights.items()) if names is None else weights.items():
         if inside and h in inside:
             continue
-        name, symbol = f"{prefix}.mb.{h}", "" if names is not None else weight_symbol(h)
+        label, symbol = (h, weight_symbol(h)) if names is None else (names[h][0], "")
+        name = f"{prefix}.mb.{label}"
         if not _WEIGHT_SECTION.fullmatch(name):
             raise LinkError(f"`{h}` cannot be the name of a weight")
-        name = f"{w.section}.{h}" if w.section else name
+        name = f"{w.section}.{label}" if w.section else name
         kind = elf.SHT_NOBITS if h in without else elf.SHT_PROGBITS
         sections.append(elf.NewSection(name, w.data, elf.SHF_ALLOC | flags, w.align, kind, symbol))
         own = [symbol] if names is None else names[h]

@@ -26,6 +26,7 @@ from typing import Literal
 
 from monobloc.cache import Cache, key, tree_digest, write_atomic
 from monobloc.errors import Diagnostics, ToolchainError
+from monobloc.object.link_cache import known_link
 from monobloc.targets import Target
 
 Kind = Literal["native", "bitcode", "fat"]
@@ -567,7 +568,7 @@ def _lto_flags(job: LinkJob, tools: Tools) -> list[str]:
 
 
 def link(
-    job: LinkJob, tools: Tools | None = None, finish: Finish = lambda path, link_map: None
+    job: LinkJob, tools: Tools | None = None, finish: Finish = lambda path, link_map: None, cache: Cache | None = None
 ) -> Linked:
     """Links; `finish` may change the file before it appears under its name, and sees its map."""
     tools = tools or find_tools()
@@ -576,16 +577,20 @@ def link(
         script = None
         if job.kind == "shared" and job.exports:
             script = Path(scratch) / "exports.map"
-            script.write_text(
-                "{ global: " + " ".join(f"{e};" for e in job.exports) + " local: *; };\n"
-            )
-        made = Path(scratch) / "out"
+            script.write_text("{ global: " + " ".join(f"{e};" for e in job.exports) + " local: *; };\n")
+        made, read = Path(scratch) / "out", Path(scratch) / "read"
         show = link_command(job, job.out, tools, script)
         what = f"linking `{job.out}`"
         mapped = replace(job, map=Path(scratch) / "map") if job.map else job
-        ran = run(link_command(mapped, made, tools, script), what=what, show=show)
+        bare = replace(job, inputs=(), map=None, thinlto_cache=None)
+        known = known_link(cache, job, link_command(bare, Path("out"), tools), tool_version(tools))
+        said = known.recall(made, mapped.map) if known else None
+        command = [*link_command(mapped, made, tools, script), f"--dependency-file={read}"]
+        ran = Ran(*said) if said else run(command, what=what, show=show)
         if "cannot find entry symbol" in ran.stderr:  # lld only warns, and drops the whole program
             raise ToolchainError(f"{what} failed", command=shlex.join(show), output=ran.stderr)
+        if known and not said:
+            known.keep(job, made, read, mapped.map, (ran.stdout, ran.stderr))
         finish(made, mapped.map)
         if mapped.map and job.map and mapped.map.is_file():
             write_atomic(job.map, [mapped.map.read_bytes()])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from monobloc.driver import build
 from monobloc.link import room
 from monobloc.loader import CompiledModel
+from monobloc.object import toolchain
 from monobloc.object.elf import SHT_NOBITS, Elf, Section
 from monobloc.object.strip import build_id_place
 from monobloc.options import Lto, Options
@@ -131,6 +133,25 @@ def test_the_build_id_is_of_the_content(o: Options, tmp_path: Path, monkeypatch:
     assert ident("c.so", model(tmp_path / "m.onnx", bit=1)) != first
     assert ident("d.so", m, "--build-id=0xabcdef") == b"\xab\xcd\xef"
     assert ident("e.so", m, "--build-id=none") == b""
+
+
+@pytest.mark.parametrize("lto", ["none", "full"])
+def test_new_weights_need_no_link(lto: Lto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    m, o = model(tmp_path / "m.onnx"), Options(target=resolve("host"), cache=tmp_path / "cache", lto=lto)
+    first = image(m, tmp_path / "a.so", o)
+    commands: list[list[str]] = []
+    run = toolchain.run
+
+    def told(command: list[str], **more: Any) -> Any:
+        commands.append(command)
+        return run(command, **more)
+
+    monkeypatch.setattr(toolchain, "run", told)
+    model(m, bit=1)
+    again = image(m, tmp_path / "a.so", o)
+    assert not any("ld.lld" in c for c in commands)
+    assert again == image(m, tmp_path / "b.so", replace(o, cache=None)) != first
+    assert any("ld.lld" in c for c in commands)
 
 
 SCRIPT = r"""
