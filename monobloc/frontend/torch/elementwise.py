@@ -259,8 +259,11 @@ def power(n: AtenNode) -> Results:
 
 
 def atan2(n: AtenNode) -> Results:
-    """The angle of (x, y) = (other, self), by quadrant; zeros and infinities as C has them"""
-    y, x = n.pair(real=True)
+    return atan2_of(n, *n.pair(real=True))
+
+
+def atan2_of(n: AtenNode, y: Value, x: Value) -> Value:
+    """The angle of (x, y), by quadrant; zeros and infinities as C has them"""
     zero, pi = n.scalar(0, x.dtype), n.scalar(math.pi, x.dtype)
     ay, ax = n.one("Abs", y), n.one("Abs", x)
     inf = n.scalar(math.inf, x.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monobloc.frontend.torch import (
+    complexes,
     creation,
     elementwise,
     indexing,
@@ -17,5 +18,5 @@ from monobloc.frontend.torch.node import Reader
 
 READERS: dict[str, Reader] = {
     **creation.READERS, **elementwise.READERS, **indexing.READERS, **movement.READERS, **norms.READERS,
-    **products.READERS, **recurrent.READERS, **reductions.READERS, **windows.READERS,
+    **products.READERS, **recurrent.READERS, **reductions.READERS, **windows.READERS, **complexes.READERS,
 }  # fmt: skip

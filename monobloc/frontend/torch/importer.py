@@ -19,6 +19,8 @@ from monobloc.errors import Diagnostics, InternalError, Loc, ModelError, Monoblo
 from monobloc.frontend.dims import Declared, solve
 from monobloc.frontend.importing import Choices, Imported, as_declared, fixed_shapes, guarded, told, unknown_name
 from monobloc.frontend.state import finish, flipped
+from monobloc.frontend.torch.complexes import Complex, has_complex
+from monobloc.frontend.torch.complexes import read as read_complex
 from monobloc.frontend.torch.families import READERS
 from monobloc.frontend.torch.node import AtenNode
 from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
@@ -117,6 +119,9 @@ class _Import:
         t = source[target]
         if target in mutated:
             return self._changing(target, t, what)
+        if t.is_complex():
+            re, im = (array_of(p, what) for p in (t.real, t.imag))
+            return Complex(self.graph.constant(f"{target}.real", re), self.graph.constant(f"{target}.imag", im))
         key = identity_of(t)
         if key not in self.shared:
             self.shared[key] = self.graph.constant(target, array_of(t, what))
@@ -265,7 +270,8 @@ class _Import:
         named = named_arguments(n.target, args, kwargs)
         metas = named_arguments(n.target, _metas(n.args), _metas(n.kwargs))
         needed = frozenset(u.args[1] for u in n.users if u.target is operator.getitem)
-        return reader(AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed))
+        call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed)
+        return read_complex(call, READERS) if has_complex(named) else reader(call)
 
     def _value(self, a: Any) -> Any:
         if isinstance(a, torch.fx.Node):
@@ -282,6 +288,8 @@ class _Import:
         pairs = zip(got, val, strict=False) if isinstance(got, (list, tuple)) and isinstance(
             val, (list, tuple)) else [(got, val)]
         for v, t in pairs:
+            if isinstance(v, Complex) and isinstance(t, torch.Tensor):
+                v, t = v.re, t.real
             if not isinstance(v, Value) or not isinstance(t, torch.Tensor):
                 continue
             fixed = [d if type(d) is int else None for d in t.shape]
@@ -327,6 +335,9 @@ class _Import:
             v = self.env.get(leaf, UNKNOWN) if isinstance(leaf, torch.fx.Node) else leaf
             if not name or v is UNKNOWN or v is None:
                 continue
+            if isinstance(v, Complex):
+                self._report(UnsupportedError(f"output '{name}' is complex, which is not supported",
+                                              hints=["return `torch.view_as_real(y)`"]))
             if isinstance(v, (bool, int, float)):
                 self.notes.append(f"output '{name}' is always {v}")
                 v = self.builder.const(np.asarray(v))

@@ -10,6 +10,7 @@ from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.frontend.torch.norms import softmax_of
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.indexing import gather_const
 
 
 # -- matrices -----------------------------------------------------------------------------------------
@@ -125,7 +126,10 @@ def cdist(n: AtenNode) -> Results:
     a, b, p = n.x("x1"), n.x("x2"), float(n["p"])
     a = n.reshape(a, [*a.shape[:-1], 1, a.shape[-1]])
     b = n.reshape(b, [*b.shape[:-2], 1, *b.shape[-2:]])
-    apart = n.one("Sub", a, b)
+    return distance(n, n.one("Sub", a, b), p)
+
+
+def distance(n: AtenNode, apart: Value, p: float) -> Value:
     axis = [apart.type.rank - 1]
     if p in (1, 2):
         return n.fold(f"ReduceL{int(p)}", apart, axis)
@@ -137,6 +141,14 @@ def cdist(n: AtenNode) -> Results:
     return n.one("Pow", total, n.scalar(1 / p, total.dtype))
 
 
+def pdist(n: AtenNode) -> Results:
+    """Distances of all pairs of rows"""
+    x = n.x()
+    first, second = np.triu_indices(x.shape[0], 1)
+    a, b = (gather_const(n.b, x, at, 0) for at in (first, second))
+    return distance(n, n.one("Sub", a, b), float(n["p"]))
+
+
 READERS: dict[str, Reader] = {
     "mm.default": product("self", "mat2"), "bmm.default": product("self", "mat2"),
     "matmul.default": product("self", "other"), "mv.default": product("self", "vec"),
@@ -144,4 +156,5 @@ READERS: dict[str, Reader] = {
     "baddbmm.default": added_product("batch1", "batch2"), "addmv.default": added_product("mat", "vec"),
     "outer.default": outer, "_trilinear.default": trilinear, "convolution.default": convolution,
     "scaled_dot_product_attention.default": attention, "_cdist_forward.default": cdist,
+    "_pdist_forward.default": pdist,
 }  # fmt: skip

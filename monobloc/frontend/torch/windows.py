@@ -95,13 +95,13 @@ def _averaged(n: AtenNode, x: Value, axis: int, out: int) -> Value:
     weights = np.zeros((size, out))
     for k, (first, end) in enumerate(cells(size, out)):
         weights[first:end, k] = 1 / (end - first)
-    return _along(n, x, axis, weights)
+    return along(n, x, axis, weights)
 
 
-def _along(n: AtenNode, x: Value, axis: int, weights: np.ndarray) -> Value:
+def along(n: AtenNode, x: Value, axis: int, weights: np.ndarray) -> Value:
     """The product with a matrix along one axis"""
     last = x.type.rank - 1
-    y = n.one("MatMul", n.swap(x, axis, last) if axis != last else x, n.b.const(weights, x.dtype))
+    y = n.onnx("MatMul", n.swap(x, axis, last) if axis != last else x, n.b.const(weights, x.dtype))[0]
     return n.swap(y, axis, last) if axis != last else y
 
 
@@ -162,7 +162,7 @@ def antialiased(kind: str) -> Reader:
         for k, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
             units = torch.eye(x.shape[2 + k], dtype=torch.float64)[None, None]
             weights = op(units, [size, x.shape[2 + k]], bool(n["align_corners"]), factor, None)[0, 0].T
-            x = _along(n, x, 2 + k, weights.numpy())
+            x = along(n, x, 2 + k, weights.numpy())
         return x
 
     return read
