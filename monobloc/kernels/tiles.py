@@ -255,12 +255,27 @@ def conv_rows(out_rows: int, kh: int, sh: int, dh: int) -> int:
     return (out_rows - 1) * sh + (kh - 1) * dh + 1
 
 
+def _scratch_rows(desc: Mapping[str, int], out_rows: int) -> int:
+    """`mb_conv_rows` of the header"""
+    if desc["gather"]:
+        return out_rows * desc["kh"]
+    return conv_rows(out_rows, desc["kh"], desc["sh"], desc["dh"])
+
+
+def _gathers(desc: Mapping[str, int], caches: Caches) -> bool:
+    """Whether the rows of taps alone are fewer than all between the first and the last, in the blocks that fit."""
+    dense = {**desc, "gather": 0}
+    unit = desc["r1"] if desc["narrow"] else 1
+    rows = min(_block(dense, caches) * unit, desc["oh"])
+    return desc["copy"] == 1 and desc["dh"] > 1 and rows * desc["kh"] < _scratch_rows(dense, rows)
+
+
 def conv_scratch(desc: Mapping[str, int]) -> int:
     """Floats of scratch of one thread: `mb_conv_scratch` of the header."""
     if not desc["copy"]:
         return 0
     unit = max(desc["r1"], desc["r2"]) if desc["narrow"] else 1
-    rows = conv_rows(min(desc["bh"] * unit, desc["oh"]), desc["kh"], desc["sh"], desc["dh"])
+    rows = _scratch_rows(desc, min(desc["bh"] * unit, desc["oh"]))
     floats = rows * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     return ceil_div(floats, 16) * 16
 
@@ -304,7 +319,7 @@ def _block(desc: Mapping[str, int], caches: Caches) -> int:
     unit = desc["r1"] if desc["narrow"] else 1
     row_bytes = 4 * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     bh = 1
-    while bh < units and (conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * row_bytes <= caches.l2 // 2):
+    while bh < units and _scratch_rows(desc, (bh + 1) * unit) * row_bytes <= caches.l2 // 2:
         bh += 1
     return bh
 
@@ -341,6 +356,7 @@ def conv_desc(
         **tiles,
     }
     desc["copy"] = int(not geo.inside or (desc["x_ch"] != 1 and geo.ic > 1) or types[0] != 0)
+    desc["gather"] = int(_gathers(desc, caches))
     desc["bh"] = _block(desc, caches)
     per_unit = 1 if tiles["narrow"] else tiles["n1"] + tiles["n2"]
     desc["pf_step"] = prefetch_step(tiles["nv"], vl, desc["bh"] * per_unit)

@@ -37,6 +37,36 @@ def split_bias(n: Node, b: Builder) -> Sequence[Value] | None:
     return b.emit("Add", [y, _channels(b, n.inputs[2], y.type.rank)], name=f"{n.name}.bias")
 
 
+def trim_kernel(n: Node, b: Builder) -> Sequence[Value] | None:
+    """conv(x, w) without the outer taps of w that meet nothing but padding: strong dilations of small images"""
+    x, w = n.inputs[0], n.inputs[1]
+    assert x is not None and w is not None
+    rank, pads = x.type.rank - 2, list(n.attrs["pads"])
+    starts, sizes = [0] * w.type.rank, list(w.shape)
+    for k in range(rank):
+        d, s, size = n.attrs["dilations"][k], n.attrs["strides"][k], x.shape[2 + k]
+        meets = [t for t in range(w.shape[2 + k]) if _meets(t * d - pads[k], s, n.outputs[0].shape[2 + k], size)]
+        if not meets:
+            return None
+        before, after = meets[0], w.shape[2 + k] - 1 - meets[-1]
+        if before * d > pads[k] or after * d > pads[rank + k]:
+            continue
+        pads[k], pads[rank + k] = pads[k] - before * d, pads[rank + k] - after * d
+        starts[2 + k], sizes[2 + k] = before, w.shape[2 + k] - before - after
+    if sizes == list(w.shape):
+        return None
+    cut = {"starts": starts, "steps": [1] * w.type.rank, "sizes": sizes}
+    inner = b.emit("Slice", [w], cut, name=f"{n.name}.taps")[0]
+    attrs = {**n.attrs, "pads": pads, **({"kernel_shape": sizes[2:]} if "kernel_shape" in n.attrs else {})}
+    return b.emit(n.op, [x, inner, *n.inputs[2:]], attrs)
+
+
+def _meets(first: int, step: int, count: int, size: int) -> bool:
+    """Whether any of first, first + step, ... lies in range(size)"""
+    at = max(0, -(first // step))  # the first that is not negative
+    return at < count and first + at * step < size
+
+
 def lower_gemm(n: Node, b: Builder) -> Sequence[Value] | None:
     """gemm(a, b, c) = alpha * a' b' + beta * c"""
     a, w, c = [*n.inputs, None][:3]
@@ -155,7 +185,8 @@ def constant_second(n: Node, b: Builder) -> Sequence[Value] | None:
 
 
 RULES: dict[str, Sequence[Rule]] = {
-    "Conv": [split_bias],
+    "Conv": [split_bias, trim_kernel],
+    "ConvInteger": [trim_kernel],
     "ConvTranspose": [split_bias],
     "Gemm": [lower_gemm],
     "BatchNormalization": [lower_batch_norm],

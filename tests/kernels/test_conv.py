@@ -55,8 +55,29 @@ def cases(vl: int) -> list[Case]:
         Case(4, 4, 3, vl, kernel=(4, 4)),
         Case(3, 3, 2, vl + 1, kernel=(2, 2), strides=(3, 3), pads=(2, 2, 2, 2)),
         Case(10, 10, 3, 10, pads=same, strides=(2, 1)),
+        *strongly_dilated(vl),
     ]
     return out + [Case(**{**vars(c), "plain": True}) for c in out if c.groups == 1 or c.ic == 10 or c.oc > 16]
+
+
+def strongly_dilated(vl: int) -> list[Case]:
+    """Most of their taps meet only padding, and most rows between two taps are no tap's."""
+    far, most = (9, 9), (12, 10, 12, 10)
+    return [
+        Case(17, 33, 3, 2 * vl + 1, dilations=far, pads=(9, 9, 9, 9)),
+        Case(17, 33, 3, vl, dilations=far, pads=(9, 9, 9, 9), bh=3),
+        Case(7, 5, 4, 3 * vl, dilations=(6, 4), pads=(6, 4, 6, 4), bh=2),
+        Case(7, 5, 4, 3 * vl, dilations=(6, 4), pads=(6, 4, 6, 4), split=1, batch=2),
+        Case(15, 21, 2 * 3, 2 * vl, dilations=far, pads=most, strides=(2, 3), groups=2),
+        Case(15, 21, 3, vl, kernel=(4, 2), dilations=(5, 16), pads=most, strides=(3, 1), nchw=True),
+        Case(40, 40, 2, vl, dilations=(17, 13)),
+        Case(4, 4, 2, vl, kernel=(2, 2), dilations=(11, 11), pads=(11, 11, 11, 11)),
+    ]
+
+
+def test_strong_dilations_gather_their_rows() -> None:
+    assert all(descriptor(c, 8)["gather"] for c in strongly_dilated(8) if any(c.pads))
+    assert not any(descriptor(c, 8)["gather"] for c in cases(8) if c.dilations == (1, 1))
 
 
 def descriptor(c: Case, vl: int) -> dict[str, int]:

@@ -9,6 +9,8 @@
  * (or a layout the tile cannot walk) the input rows of a block of output rows are first copied
  * into the thread's scratch, zeros round them; without, tiles read x itself. Strides are free, so
  * an NCHW input (x_pix = 1, x_ch = H*W) is transposed by that same copy, and a half one widened.
+ * Under a strong dilation most rows between a block's first and last are no tap's: `gather` copies
+ * the KH rows of each output row only, one behind the other.
  *
  * Scratch: max_threads * mb_conv_scratch(&D) floats; thread tid uses the tid-th part.
  * Bottom and right padding follow from oh and ow.
@@ -34,6 +36,7 @@ typedef struct {
   int narrow, r1, c1, n1, r2, c2, n2;
   long bh;                                   /* rows (wide) or tiles (narrow) of a block */
   int copy;                                  /* through scratch; needed if any tap lies outside */
+  int gather;                                /* strong dilation: kh scratch rows per output row */
   int split, pf;
   long pf_step;                              /* elements per k step of the next panel */
   int epi_loop;                              /* the epilogue is long: keep it once */
@@ -45,6 +48,7 @@ typedef void mb_conv_leaf(const void *ctx, const float *x, const void *w, void *
 /* Columns and rows of the scratch image. */
 MB_INLINE long mb_conv_cols(const mb_conv *d) { return (d->ow - 1) * d->sw + (d->kw - 1) * d->dw + 1; }
 MB_INLINE long mb_conv_rows(const mb_conv *d, long out_rows) {
+  if (d->gather) return out_rows * d->kh;
   return (out_rows - 1) * d->sh + (d->kh - 1) * d->dh + 1;
 }
 MB_INLINE long mb_conv_block_rows(const mb_conv *d) {
@@ -56,6 +60,9 @@ MB_INLINE long mb_conv_scratch(const mb_conv *d) {
   return (mb_conv_rows(d, mb_conv_block_rows(d)) * mb_conv_cols(d) * d->ic + 15) / 16 * 16;
 }
 
+/* Rows that x moves on by an output row, and by a row of taps. */
+MB_INLINE long mb_conv_sh(const mb_conv *d) { return d->gather ? d->kh : d->sh; }
+MB_INLINE long mb_conv_dh(const mb_conv *d) { return d->gather ? 1 : d->dh; }
 MB_INLINE long mb_conv_xpix(const mb_conv *d) { return d->copy ? d->ic : d->x_pix; }
 MB_INLINE long mb_conv_xrow(const mb_conv *d) {
   return d->copy ? mb_conv_cols(d) * d->ic : d->x_row;
@@ -67,14 +74,39 @@ MB_INLINE mb_tile mb_conv_tile(const mb_conv *d, int r, int c, int tail) {
   int rem = tail && rest % MB_VL ? rest % MB_VL : MB_VL;
   long xpix = mb_conv_xpix(d), xrow = mb_conv_xrow(d), xch = d->copy ? 1 : d->x_ch;
   int flat = d->dw == 1 && xch == 1 && xpix == d->ic;
-  return (mb_tile){.mr = r * c, .wrap = c ? c : 1, .xp = d->sw * xpix, .xw = d->sh * xrow,
+  return (mb_tile){.mr = r * c, .wrap = c ? c : 1, .xp = d->sw * xpix, .xw = mb_conv_sh(d) * xrow,
                    .yp = d->y_pix, .yw = d->y_row, .nv = nv, .rem = rem,
                    .n_small = d->oc < MB_VL, .n0 = (int)d->kh, .n1 = flat ? 1 : (int)d->kw,
-                   .xs0 = d->dh * xrow, .xs1 = d->dw * xpix, .xs2 = xch,
+                   .xs0 = mb_conv_dh(d) * xrow, .xs1 = d->dw * xpix, .xs2 = xch,
                    .b_row = d->w_kind == MB_B_PACKED ? (long)nv * MB_VL : d->w_row,
                    .b_kind = d->w_kind, .b_type = d->w_type, .y_type = d->y_type,
                    .pf = d->pf, .pf_step = d->pf_step,
                    .epi_loop = d->epi_loop};
+}
+
+/* Of n taps, d apart, from `first` on: the first and behind the last of which any of the outputs
+ * (s apart) meets the image. */
+typedef struct { long lo, hi; } mb_conv_span;
+MB_INLINE mb_conv_span mb_conv_taps(long first, long outputs, long s, long n, long d, long size) {
+  long before = -(first + (outputs - 1) * s), left = size - first;
+  return (mb_conv_span){before > 0 ? mb_min_long((before + d - 1) / d, n) : 0,
+                        left > 0 ? mb_min_long((left + d - 1) / d, n) : 0};
+}
+
+/* Tap by tap, without those that meet only padding: of strong dilations that is most of them. */
+MB_INLINE void mb_conv_sum_inside(const mb_conv *d, mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV],
+                                  const float *x, const void *w, int r, int c, mb_ix at,
+                                  const void *pf) {
+  const mb_conv_span rows = mb_conv_taps(at.i * d->sh - d->pt, r, d->sh, d->kh, d->dh, d->h);
+  const mb_conv_span cols = mb_conv_taps(at.j * d->sw - d->pl, c, d->sw, d->kw, d->dw, d->w);
+  const long xs0 = t.xs0, xs1 = d->dw * mb_conv_xpix(d);
+  t.n0 = t.n1 = 1;
+  for (long p = rows.lo; p < rows.hi; p++)
+    for (long q = cols.lo; q < cols.hi; q++) {
+      long k = (p * d->kw + q) * d->ic;
+      mb_tile_sum(t, acc, x + p * xs0 + q * xs1, mb_at(t.b_type, w, k * t.b_row), d->ic,
+                  mb_at(t.b_type, pf, k * t.pf_step));
+    }
 }
 
 /* The body of one leaf. */
@@ -85,7 +117,8 @@ MB_INLINE void mb_conv_body(const mb_conv *d, int r, int c, int tail, const void
   mb_vf acc[MB_MAX_MR][MB_MAX_NV];
   mb_tile_zero(t, acc);
   mb_tile_touch(t, y);
-  mb_tile_sum(t, acc, x, w, t.n1 == 1 ? d->kw * d->ic : d->ic, pf);
+  if (d->gather) mb_conv_sum_inside(d, t, acc, x, w, r, c, at, pf);
+  else mb_tile_sum(t, acc, x, w, t.n1 == 1 ? d->kw * d->ic : d->ic, pf);
   mb_tile_finish(t, acc, y, ctx, epi_v, epi_s, at);
 }
 
@@ -100,7 +133,7 @@ MB_INLINE void mb_conv_fill(const mb_conv *d, const void *x, long first_row, lon
   const long left = mb_min_long(d->pl, cols), in = mb_min_long(d->w, cols - left);
   for (long r = 0; r < rows; r++) {
     float *s = scratch + r * cols * ic;
-    long row = first_row + r;
+    long row = first_row + (d->gather ? r / d->kh * d->sh + r % d->kh * d->dh : r);
     if (row < 0 || row >= d->h) {
       mb_conv_zero(s, cols * ic);
       continue;
@@ -141,7 +174,7 @@ MB_INLINE void mb_conv_unit(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2
   for (long t = 0; t < tiles; t++) {
     int first = d->narrow ? u < d->n1 : t < d->n1;
     long col = d->narrow ? 0 : first ? t * d->c1 : (long)d->n1 * d->c1 + (t - d->n1) * d->c2;
-    const float *x = k->x + (row - k->row0) * d->sh * mb_conv_xrow(d) + col * d->sw * mb_conv_xpix(d);
+    const float *x = k->x + (row - k->row0) * mb_conv_sh(d) * mb_conv_xrow(d) + col * d->sw * mb_conv_xpix(d);
     void *y = mb_at_out(d->y_type, k->y, row * d->y_row + col * d->y_pix + p * nr);
     const void *pf = w;
     long share = ((u - k->u0) * tiles + t) * d->pf_step * taps;
