@@ -139,3 +139,41 @@ def test_inputs_changed_in_place_are_verified_too() -> None:
     assert want["kept/next"].tolist() == [2, 3, 4] and feeds["kept"].tolist() == [1, 2, 3]
     got = interpret(load_model(program).graph, feeds)
     assert {k: v.tolist() for k, v in got.items()} == {k: v.tolist() for k, v in want.items()}
+
+
+class Chooses(nn.Module):
+    """Control flow on data: a choice, a loop as long as data say, and one inside of the other"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, limit: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.cond(x.sum() > 0, lambda x: self.layer(x), lambda x: x * 2 - 1, (x,))
+
+        def step(i: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return i + 1, torch.cond(i > 1, lambda z: z + x, lambda z: z * 0.5, (z,))
+
+        start = (torch.zeros((), dtype=torch.int64), y)
+        return y, torch._higher_order_ops.while_loop(lambda i, z: i < limit, step, start)[1]
+
+
+def test_control_flow_on_data(cache: Path) -> None:
+    torch.manual_seed(3)
+    module = Chooses().eval()
+    program = export(module, (torch.randn(2, 3), torch.tensor(3)))
+    m = monobloc.compile(program, lto="none", cache=cache)
+    found = load_model(program).graph
+    for x, limit in ((torch.ones(2, 3), 0), (torch.ones(2, 3), 4), (-torch.ones(2, 3), 3)):
+        feeds = {"x": x.numpy(), "limit": np.array(limit)}
+        want = Session(program).run(feeds)
+        for got in (m.run(feeds), interpret(found, feeds)):
+            assert not {k: d for k in want if (d := differs(got[k], want[k], scale=5))}
+
+
+def test_a_condition_that_is_known_leaves_one_branch() -> None:
+    class Known(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(torch.tensor(True), lambda x: x.exp(), lambda x: torch.special.i0(x), (x,))
+
+    assert [n.op for n in load_model(export(Known(), (torch.randn(3),))).graph.nodes] == ["Exp"]

@@ -17,10 +17,20 @@ import torch
 
 from monobloc.errors import Diagnostics, InternalError, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared, solve
-from monobloc.frontend.importing import Choices, Imported, as_declared, fixed_shapes, guarded, told, unknown_name
+from monobloc.frontend.importing import (
+    Choices,
+    Imported,
+    Told,
+    as_declared,
+    fixed_shapes,
+    guarded,
+    told,
+    unknown_name,
+)
 from monobloc.frontend.state import finish, flipped
 from monobloc.frontend.torch.complexes import Complex, has_complex
 from monobloc.frontend.torch.complexes import read as read_complex
+from monobloc.frontend.torch.control import CONTROL
 from monobloc.frontend.torch.families import READERS
 from monobloc.frontend.torch.node import AtenNode
 from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
@@ -232,7 +242,7 @@ class _Import:
 
     def _node(self, n: Any) -> None:
         if n.op == "get_attr":
-            self.env[n] = getattr(self.exported.graph_module, n.target, UNKNOWN)
+            self.env[n] = getattr(n.graph.owning_module, n.target, UNKNOWN)
             return
         loc = Loc(self.program.name, label(n), op_name(n.target))
         try:
@@ -246,6 +256,8 @@ class _Import:
             self.env[n] = self._call(n, loc)
             self._check(n, self.env[n], loc)
             self._name(n, self.env[n])
+        except Told:
+            self.env[n] = UNKNOWN
         except Exception as e:
             error = told(e, loc)
             if place(n) and not error.notes:
@@ -263,15 +275,33 @@ class _Import:
         found, number = computed(n.target, name, args)
         if found:
             return number
+        self.builder.name, self.builder.locs = loc.node, (loc.node,)
+        if isinstance(n.target, torch._ops.HigherOrderOperator):
+            return CONTROL[name](args, self.builder, self._body)
         reader = READERS.get(name)
         if reader is None:
             raise UnsupportedError(f"{full_name(name)} of data is not supported")
-        self.builder.name, self.builder.locs = loc.node, (loc.node,)
         named = named_arguments(n.target, args, kwargs)
         metas = named_arguments(n.target, _metas(n.args), _metas(n.kwargs))
         needed = frozenset(u.args[1] for u in n.users if u.target is operator.getitem)
         call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed)
         return read_complex(call, READERS) if has_complex(named) else reader(call)
+
+    def _body(self, module: Any, given: Sequence[Any], graph: Graph) -> list[Any]:
+        """What a subgraph makes of these inputs, written into `graph`; it may be read more than once."""
+        outer, before = self.builder, dict(self.env)
+        nodes = list(module.graph.nodes)
+        self.builder = Builder(graph)
+        self.env.update(zip((n for n in nodes if n.op == "placeholder"), given, strict=True))
+        leaves = nodes[-1].args[0]
+        leaves = leaves if isinstance(leaves, (list, tuple)) else [leaves]
+        for n in self._needed(nodes, leaves):
+            self._node(n)
+        found = [self._value(leaf) for leaf in leaves]
+        self.builder, self.env = outer, before
+        if any(v is UNKNOWN for v in found):
+            raise Told("")
+        return found
 
     def _value(self, a: Any) -> Any:
         if isinstance(a, torch.fx.Node):
@@ -300,7 +330,7 @@ class _Import:
 
     def _name(self, n: Any, v: Any) -> None:
         if isinstance(v, Value) and v not in self.named and v.const is None and v.producer is not None:
-            self.graph.rename(v, n.name)
+            self.builder.graph.rename(v, n.name)
             self.named.add(v)
 
     # -- outputs ------------------------------------------------------------------------------------
@@ -357,8 +387,9 @@ class _Import:
 def readable(target: Any) -> bool:
     """Whether somebody reads a call: a table, or Python, of numbers"""
     name = op_name(target)
-    return name in READERS or name in IGNORED or name in NUMBERS or not isinstance(
-        target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return name in CONTROL
+    return name in READERS or name in IGNORED or name in NUMBERS or not isinstance(target, torch._ops.OpOverload)
 
 
 def op_name(target: Any) -> str:
