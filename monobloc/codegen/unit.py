@@ -28,7 +28,7 @@ from monobloc.targets import Target
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives
 
 HEADERS = ("base", "math", "scalar", "codes", "narrow", "epilogue", "gemm", "conv", "conv_nchw", "dwconv", "iconv",
-           "idwconv", "recurrent", "qlstm", "nbits", "trees", "exact", "tfl", "abi", "hal")
+           "idwconv", "recurrent", "qlstm", "nbits", "trees", "exact", "tfl", "tflcell", "abi", "hal")
 # What kernels of floats may use without the mathematical functions, whose headers take long to read.
 _PLAIN = frozenset("mb_mem mb_vf mb_ix mb_ld mb_add mb_sub mb_mul mb_max mb_min".split())
 
@@ -325,9 +325,10 @@ def _headers(layers: Sequence[_Layer]) -> tuple[str, ...]:
     text = "\n".join(t for x in layers for t in (x.kernel, *x.body))
     families = {x.family for x in layers}
     names = set(re.findall(r"\bmb_(?!w_)\w+", text)) - {f"mb_{f}" for f in families}
-    if not all(x.kernel for x in layers) or not names <= _PLAIN or "double" in text:
+    scaled = "mb_tfl_scale" in names
+    if not all(x.kernel for x in layers) or not names - {"mb_tfl_scale"} <= _PLAIN or "double" in text:
         return HEADERS
-    return ("base", *sorted(families), "abi", "hal")
+    return ("base", *sorted(families), *(("tfl",) if scaled else ()), "abi", "hal")
 
 
 def _is_routine(node: Node) -> bool:

@@ -33,10 +33,7 @@ def np_scale(x: Array, multiplier: Array, shift: Array) -> Array:
     m, s = np.asarray(multiplier).astype(np.int64), np.asarray(shift).astype(np.int64)
     left, right = np.maximum(s, 0), np.maximum(-s, 0)
     v = (x.astype(np.int64) << left).astype(np.int32).astype(np.int64)
-    product = v * m
-    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
-    high = np.where(nudged >= 0, nudged >> 31, -(-nudged >> 31))
-    high = np.where((v == m) & (v == -(1 << 31)), (1 << 31) - 1, high)
+    high = (v * m + (1 << 30)) >> 31
     mask = (np.int64(1) << right) - 1
     out: Array = (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
     return out.astype(np.int32)

@@ -26,7 +26,7 @@ from monobloc.passes.rewrite import only_use
 MAX_GROUP = 48
 MAX_READS = 64  # operands of a fused node: who reads a Concat of thousands would choose among them for every element
 CHEAP_OPS = 6
-EXACT_OPS = ("Add", "Sub", "Mul")  # of int32
+EXACT_OPS = ("Add", "Sub", "Mul", "TflRescale")  # of int32
 
 
 class Fuse:
@@ -202,7 +202,7 @@ def integer_obstacle(n: Node, v: Value) -> str:
         return f"no vector form of {n.op} of integers"
     if any(x.type.size > 1 and x.type.rank > v.type.rank for x in n.used if x is not v):
         return "an operand is not laid along the channels"
-    missing = expression_fns(n) - VECTOR_FNS - {"cast"}
+    missing = expression_fns(n) - VECTOR_FNS - {"cast", "tfl_scale"}
     return f"no vector form of {', '.join(sorted(missing))}" if missing else ""
 
 

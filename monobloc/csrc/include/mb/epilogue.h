@@ -28,7 +28,11 @@ MB_INLINE void mb_istore(void *p, mb_vi v) { *(mb_viu *)p = v; }
   MB_OVERLOAD mb_vi NAME(int32_t a, mb_vi b) { return NAME(mb_ibcast(a), b); }
 MB_MIXED(mb_add)
 MB_MIXED(mb_sub)
+MB_OVERLOAD mb_vi mb_max(mb_vi a, mb_vi b) { return (mb_vi)mb_select(a > b, (mb_vf)a, (mb_vf)b); }
+MB_OVERLOAD mb_vi mb_min(mb_vi a, mb_vi b) { return (mb_vi)mb_select(a < b, (mb_vf)a, (mb_vf)b); }
 MB_MIXED(mb_mul)
+MB_MIXED(mb_max)
+MB_MIXED(mb_min)
 #undef MB_MIXED
 MB_OVERLOAD int32_t mb_add(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
 MB_OVERLOAD int32_t mb_sub(int32_t a, int32_t b) { return (int32_t)((uint32_t)a - (uint32_t)b); }

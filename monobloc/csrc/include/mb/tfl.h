@@ -1,21 +1,30 @@
-/* TFLite's fixed-point scaling, as its reference kernels do it. A factor is multiplier * 2^(shift - 31).
+/* TFLite's fixed-point scaling, as its reference kernels do it. A factor is multiplier * 2^(shift - 31), with a
+ * multiplier that is not negative and a shift above -32.
  *
  * mb_tfl_scale doubles the product and rounds its high half, then shifts right and rounds half away from
  * zero: two roundings. mb_tfl_scale64, for sums of 64 bits, has a multiplier of 15 bits and rounds once. */
 #ifndef MB_TFL_H
 #define MB_TFL_H
 
-#include "mb/base.h"
+#include "mb/epilogue.h"
 
-MB_INLINE int32_t mb_tfl_scale(int32_t x, int32_t multiplier, int32_t shift) {
+MB_OVERLOAD int32_t mb_tfl_scale(int32_t x, int32_t multiplier, int32_t shift) {
   int32_t left = shift > 0 ? shift : 0, right = shift > 0 ? 0 : -shift;
   int32_t v = (int32_t)((uint32_t)x << left);
-  int64_t product = (int64_t)v * multiplier;
-  int64_t nudged = product + (product >= 0 ? 1LL << 30 : 1 - (1LL << 30));
-  int32_t high = (int32_t)((nudged + ((nudged >> 63) & 0x7fffffff)) >> 31); /* towards zero */
-  high = v == multiplier && v == INT32_MIN ? INT32_MAX : high;
+  int32_t high = (int32_t)(((int64_t)v * multiplier + (1LL << 30)) >> 31);
   int32_t mask = (int32_t)((1LL << right) - 1), rest = high & mask;
   return (high >> right) + (rest > (mask >> 1) + (high < 0));
+}
+
+/* The same on the sums of integer kernels. A comparison that holds is -1. */
+typedef int64_t mb_vl __attribute__((vector_size(8 * MB_VL)));
+MB_OVERLOAD mb_vi mb_tfl_scale(mb_vi x, mb_vi multiplier, mb_vi shift) {
+  const mb_vi left = mb_max(shift, 0), right = mb_max(-shift, 0), one = mb_ibcast(1);
+  const mb_vi v = (mb_vi)((mb_vu)x << (mb_vu)left);
+  const mb_vl product = __builtin_convertvector(v, mb_vl) * __builtin_convertvector(multiplier, mb_vl);
+  const mb_vi high = __builtin_convertvector((product + (1LL << 30)) >> 31, mb_vi);
+  const mb_vi mask = (mb_vi)(((mb_vu)one << (mb_vu)right) - (mb_vu)one);
+  return (high >> right) - ((high & mask) > (mask >> 1) - (high < 0));
 }
 
 MB_INLINE int64_t mb_tfl_scale64(int64_t x, int64_t multiplier, int64_t shift) {
@@ -107,62 +116,6 @@ MB_INLINE int32_t mb_tfl_divide(int32_t a, int32_t b, int32_t multiplier, int32_
   int32_t quotient = mb_tfl_high32((int32_t)((uint32_t)a << room), inverse);
   int32_t right = 31 - zeros + room - shift; /* by 31 or more nothing is left */
   return right > 31 ? 0 : mb_tfl_right32(mb_tfl_high32(quotient, multiplier), right);
-}
-
-/* Floats become int8 while a model runs (hybrid kernels): q is round((x / scale) + zero), half away from zero. The
- * largest magnitude becomes 127; or, asymmetric, the range with 0 in it becomes [-128, 127]. */
-MB_INLINE int32_t mb_tfl_away(float x) {
-  int32_t whole = (int32_t)x;
-  float rest = x - (float)whole;
-  return whole + (rest >= 0.5f) - (rest <= -0.5f);
-}
-
-MB_INLINE float mb_tfl_quantize(const float *x, long n, int8_t *q, int asymmetric, int32_t *zero) {
-  float low = 0, high = 0, scale, inverse;
-  int32_t least = asymmetric ? -128 : -127;
-  for (long k = 0; k < n; k++) low = x[k] < low ? x[k] : low, high = x[k] > high ? x[k] : high;
-  *zero = 0;
-  if (low == high) {
-    for (long k = 0; k < n; k++) q[k] = 0;
-    return 1;
-  }
-  if (asymmetric) {
-    double wide = ((double)high - low) / 255, from_low = low / wide, from_high = high / wide;
-    double place = 128 - from_low < 127 + from_high ? -128 - from_low : 127 - from_high;
-    *zero = place <= -128 ? -128 : place >= 127 ? 127 : (int32_t)(place < 0 ? place - 0.5 : place + 0.5);
-    scale = (float)wide, inverse = 1.0f / scale;
-  } else {
-    float top = -low > high ? -low : high;
-    scale = top / 127, inverse = 127 / top;
-  }
-  for (long k = 0; k < n; k++) {
-    int32_t v = mb_tfl_away(asymmetric ? (float)*zero + x[k] * inverse : x[k] * inverse);
-    q[k] = (int8_t)(v < least ? least : v > 127 ? 127 : v);
-  }
-  return scale;
-}
-
-/* One row of weights times a vector: of floats, or of bytes that are quantized as above. */
-MB_INLINE float mb_tfl_dot(const float *w, const float *x, long n) {
-  float total = 0;
-  for (long k = 0; k < n; k++) total += w[k] * x[k];
-  return total;
-}
-
-MB_INLINE float mb_tfl_dot8(const int8_t *w, const int8_t *x, long n, int32_t zero, float scale) {
-  int32_t total = 0;
-  for (long k = 0; k < n; k++) total += w[k] * (x[k] - zero);
-  return (float)total * scale;
-}
-
-/* A row made to have the mean 0 and the deviation 1, then a factor and a bias per element */
-MB_INLINE void mb_tfl_normal(float *x, const float *factor, const float *bias, long n) {
-  float mean = 0, square = 0;
-  for (long k = 0; k < n; k++) mean += x[k];
-  mean /= (float)n;
-  for (long k = 0; k < n; k++) square += (x[k] - mean) * (x[k] - mean);
-  float inverse = 1.0f / mb_sqrt(square / (float)n + 1e-8f);
-  for (long k = 0; k < n; k++) x[k] = (x[k] - mean) * inverse * factor[k] + bias[k];
 }
 
 /* A function of 16 bits by its values at every 128th place, with a line between two. */
