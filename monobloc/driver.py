@@ -56,7 +56,8 @@ class Build:
 
 
 def choices_of(o: Options) -> Choices:
-    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings, o.max_trips)
+    return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings, o.max_trips,
+                   o.numerics == "tflm")
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:

@@ -32,7 +32,7 @@ class Options:
     lto: Lto = "thin"
     graph_lto: bool = True
     optimize: Literal["speed", "size"] = "speed"
-    numerics: Literal["default", "fast", "strict"] = "default"
+    numerics: Literal["default", "fast", "strict", "tflm"] = "default"
     threads: int = 1
     shapes: Mapping[str, NamedShape] = field(default_factory=dict)
     dims: Mapping[str, Sizes] = field(default_factory=dict)

@@ -86,7 +86,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     CODE: {
         "optimize": _flag(str, "--optimize", group=CODE, help="what to optimize for", **one_of("speed", "size")),
         "numerics": _flag(str, "--numerics", group=CODE, help="the numeric contract",
-                          **one_of("default", "fast", "strict")),
+                          **one_of("default", "fast", "strict", "tflm")),
         "threads": _flag(str, "--threads", metavar="N", group=CODE, help="threads a run may use (default 1)"),
         "debug": _flag(bool, "--debug", "-g", group=CODE, help="keep symbols and line numbers"),
         "lto": _flag(str, "--lto", group=CODE, help="LLVM's link-time optimization (default thin)",

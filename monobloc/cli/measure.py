@@ -148,7 +148,8 @@ def oracle_of(path: Path, o: Options, against: str) -> str:
     own = own_oracle(path)
     if own is None or against == "reference":
         return against
-    return "reference" if o.start_from or o.keep_outputs or not own.installed() else str(own.NAME)
+    other = o.start_from or o.keep_outputs or (o.numerics == "tflm" and path.suffix == ".tflite")
+    return "reference" if other or not own.installed() else str(own.NAME)
 
 
 def _own_expected(path: Path, o: Options, built: Built, feeds: Feeds) -> dict[str, np.ndarray]:

@@ -1,8 +1,7 @@
 """What TFLite's integer kernels do and ONNX's operators do not; made by the TFLite front end.
 
 Sums are ordinary integer convolutions and products. What follows them is here: fixed-point scaling with its own
-rounding (`TflRescale`), functions of 8 bits as tables (`TflTable`), means rounded half away from zero, and a softmax
-whose float32 sum is made in order, since its last bit shows.
+rounding (`TflRescale`), functions of 8 bits as tables (`TflTable`), and means rounded half away from zero.
 """
 
 from __future__ import annotations
@@ -262,62 +261,3 @@ class TflAveragePool(Pool):
         yield Case((x,), window([3, 3], [2, 2], [1, 1, 0, 1], [1, 1]) | plain | {"lo": -3}, "padded")
         u = x.view(np.uint8)
         yield Case((u,), window([7, 8], [1, 1], [0] * 4, [1, 1]) | plain | {"lo": 0, "hi": 255}, "all_u8")
-
-
-class TflSoftmax(OpDef):
-    """Softmax of 8 bits over the last axis: e = table[255 - max + x], round(e / (sum * scale)) + zero.
-
-    Inputs x and the 256 exponentials in float32; the sum is made in float32, in order.
-    """
-
-    name = "TflSoftmax"
-    internal = True
-
-    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
-        x, table = ins
-        assert x is not None and table is not None
-        if x.dtype not in (DType.I8, DType.U8) or table.type != TensorType(F32, (256,)) or not x.type.rank:
-            raise ModelError(f"{self.name} of {x.type} in {table.type}")
-        return [TensorType(x.dtype, x.shape)]
-
-    def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
-        x, table = xs
-        assert x is not None and table is not None
-        rows = x.astype(np.int64)
-        e = table[255 - rows.max(-1, keepdims=True) + rows]
-        total = np.add.accumulate(e, -1, dtype=np.float32)[..., -1:]
-        p = e * (np.float32(1) / (total * np.float32(attrs["scale"])))
-        whole = np.trunc(p + np.float32(0.5)) if x.dtype == np.uint8 else np.floor(p.astype(np.float64) + 0.5)
-        info = np.iinfo(x.dtype)
-        return np.clip(whole + attrs["zero"], info.min, info.max).astype(x.dtype)
-
-    def routine(self, n: Node, c: Any) -> str:
-        x, table = n.used
-        size, t = x.shape[-1], x.dtype.c
-        lo, hi = limits(x.dtype)
-        whole = "(int)(p + 0.5f)" if x.dtype is DType.U8 else "(int)p + (p - (float)(int)p >= 0.5f)"
-        zero = f" + ({attrs_zero})" if (attrs_zero := n.attrs["zero"]) else ""
-        return f"""\
-if (tid != 0) return MB_OK;
-const {t} *x = {c.ptr(x)};
-const float *table = {c.ptr(table)};
-{t} *y = {c.ptr(n.outputs[0])};
-for (long o = 0; o < {x.type.size // max(size, 1)}; o++, x += {size}, y += {size}) {{
-  int top = {lo};
-  for (long k = 0; k < {size}; k++) top = x[k] > top ? x[k] : top;
-  const float *e = table + 255 - top;
-  float total = 0;
-  for (long k = 0; k < {size}; k++) total += e[x[k]];
-  float factor = 1.0f / (total * {float(np.float32(n.attrs["scale"])).hex()}f);
-  for (long k = 0; k < {size}; k++) {{
-    float p = e[x[k]] * factor;
-    int q = {whole}{zero};
-    y[k] = ({t})(q < {lo} ? {lo} : q > {hi} ? {hi} : q);
-  }}
-}}"""
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        table = np.exp(np.float32(-0.07) * (255 - np.arange(256)).astype(np.float32)).astype(np.float32)
-        attrs = {"scale": 1 / 256, "zero": -128}
-        yield Case((rng.integers(-128, 128, (3, 37)).astype(np.int8), table), attrs, "i8")
-        yield Case((rng.integers(0, 256, (2, 2, 9)).astype(np.uint8), table), attrs | {"zero": 0}, "u8")

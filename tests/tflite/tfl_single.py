@@ -2,7 +2,8 @@
 
 What LiteRT 2.3's reference kernels answered is kept: integers as hashes in `litert_answers.json`, floats in
 `litert_floats.npz`, so that LiteRT need not be installed. With it installed, `python tests/tflite/tfl_record.py`
-asks it again and writes both anew.
+asks it again and writes both anew. What TFLite Micro's kernels answered is in `tflm_answers.json`, integers only, which
+`tfl_record.py --micro` writes with the package `tflite-micro`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from tfl_files import Net
 
+from monobloc.frontend.importing import Choices
 from monobloc.frontend.tflite import load_tflite
 from monobloc.ir.graph import Graph
 from monobloc.link.clone import clone
@@ -27,7 +29,8 @@ from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 
-HASHES, FLOATS = (Path(__file__).with_name(n) for n in ("litert_answers.json", "litert_floats.npz"))
+HASHES, FLOATS, MICRO = (Path(__file__).with_name(n) for n in (
+    "litert_answers.json", "litert_floats.npz", "tflm_answers.json"))
 F32, F64, F16, I8, U8, I16, I32, I64 = (np.float32, np.float64, np.float16, np.int8, np.uint8, np.int16, np.int32,
                                         np.int64)
 
@@ -124,10 +127,14 @@ def kept() -> tuple[dict[str, str], dict[str, np.ndarray]]:
         return json.loads(HASHES.read_text()), dict(z)
 
 
+def key_of(case: Case, step: int, k: int) -> str:
+    return case.name if (step, k) == (0, 0) else f"{case.name} [{step}.{k}]"
+
+
 def wrong(case: Case, step: int, k: int, got: np.ndarray) -> str:
     """What is wrong with output k of a step, or nothing"""
     hashes, floats = kept()
-    key = case.name if (step, k) == (0, 0) else f"{case.name} [{step}.{k}]"
+    key = key_of(case, step, k)
     if got.dtype.kind != "f":
         return "" if digest(got) == hashes[key] else f"{key}: {got.dtype}{list(got.shape)} {got.ravel()[:8]}"
     want = floats[key]
@@ -138,12 +145,12 @@ def wrong(case: Case, step: int, k: int, got: np.ndarray) -> str:
 
 
 # -- ours ---------------------------------------------------------------------------------------------
-def graph_of(cases: Sequence[Case]) -> tuple[Graph, list[dict[str, np.ndarray]]]:
+def graph_of(cases: Sequence[Case], micro: bool = False) -> tuple[Graph, list[dict[str, np.ndarray]]]:
     """All cases as one graph, and what is fed in each step"""
     g, feeds = Graph("cases"), [dict[str, np.ndarray]() for _ in range(max(c.steps for c in cases))]
     for c, case in enumerate(cases):
         data, given = case.model()
-        source = load_tflite(data).graph
+        source = load_tflite(data, Choices(micro=micro)).graph
         prefix, local = f"c{c}.", {}
         for v in source.inputs:
             local[v] = g.add_input(prefix + v.name, v.type)

@@ -66,7 +66,7 @@ def sum_of(sign: int) -> Callable[[TflNode], Result]:
         (s0, _), (s1, _), (s, z) = (n.scale(t) for t in (n.tensor(0), n.tensor(1), n.outs[0]))
         small = a.dtype is not DType.I16
         powers = [power_of_two(x) for x in (s0, s1, s)]
-        if not small and None not in powers:
+        if not small and None not in powers and not n.micro:
             return [held(_by_shifts(n, a, c, sign, [p - powers[2] for p in powers[:2]], activation), first)]  # type: ignore
         left = 20 if small else 15
         parts, twice = brought_together(n, a, c, left)

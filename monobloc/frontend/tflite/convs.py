@@ -113,12 +113,12 @@ def scaled(n: TflNode, total: Value, bias: Value | None, activation: int, shape:
     scale, zero = n.scale(n.outs[0])
     real = factors(n, scale)
     per = [] if real.size == 1 else list(shape)
-    if n.op == "FULLY_CONNECTED" and d is I32:
+    if n.op == "FULLY_CONNECTED" and d is I32 and not n.micro:
         attrs = {"zero": zero, "to": n.out_dtype(), **n.clamp(activation)}
         return b.emit("TflRound", [total, b.const(real.reshape(per), DType.F64)], attrs)[0]
     m, s = multipliers(real)
     if d is I64:
-        m, s = (m, s - 16) if n.op == "FULLY_CONNECTED" else (reduced(m), s)
+        m, s = (m, s - 16) if n.op == "FULLY_CONNECTED" and not n.micro else (reduced(m), s)
     values = [b.const(v.reshape(per), I32) for v in (m, s)]
     attrs = {"zero_in": 0, "left": 0, "zero": zero, "to": n.out_dtype(), **n.clamp(activation)}
     return b.emit("TflRescale", [total, *values], attrs)[0]
@@ -128,7 +128,8 @@ def factors(n: TflNode, out: np.float32) -> np.ndarray:
     """The real factor per channel, or one: per tensor it is rounded to float32 on the way."""
     x, _ = n.scale(n.tensor(0))
     w = n.quant(n.tensor(1)).scale
-    if w.size == 1 and n.out_dtype() is U8 and n.op != "FULLY_CONNECTED":
+    rounded = n.micro if n.op == "FULLY_CONNECTED" else n.out_dtype() is U8
+    if w.size == 1 and rounded:
         return np.array([np.float64(np.float32(x * w[0])) / np.float64(out)])
     return np.float64(x) * w.astype(np.float64) / np.float64(out)
 

@@ -22,6 +22,7 @@ from monobloc.frontend.tflite.scaling import (
     hard_swish_table,
     multiplier,
     power_of_two,
+    quantized_clamp,
     table,
     table16,
 )
@@ -107,7 +108,7 @@ def rsqrt(n: TflNode) -> Result:
     if not n.quantized():
         return [held(n.b.one("Reciprocal", n.b.one("Sqrt", x)), first)]
     (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
-    if x.dtype is I16:
+    if x.dtype is I16 and not n.micro:
         top = np.float32(32767) * s
         return [held(by_table(n, x, lambda v: _rsqrt(v, top), (I16,)), first)]
     if x.dtype is not I8 or n.out_dtype() is not I8:
@@ -176,6 +177,9 @@ def relu(activation: int) -> Callable[[TflNode], Result]:
         if not n.quantized():
             return [held(n.activate(x, activation), first)]
         (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
+        if n.micro and activation == RELU6:  # is only cut
+            lo, hi = (n.b.const(v, x.dtype) for v in quantized_clamp(RELU6, s0, z0, np.iinfo(x.dtype.numpy)))
+            return [held(n.b.one("Clip", x, lo, hi), first)]
         y = rescale(n, x, float(s0 / s), n.out_dtype(), zero_in=z0, zero=z, **n.clamp(activation))
         return [held(y, first)]
 

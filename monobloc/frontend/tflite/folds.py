@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -94,14 +95,12 @@ def softmax(n: TflNode) -> Result:
     (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
     if x.dtype is I16 and n.out_dtype() is I16 and not z0 and not z:
         return [_softmax16(n, x, s0 * beta)]
-    if x.dtype is I8 and n.out_dtype() is I16:
-        m, shift, least = scaled_difference(s0 * beta)
-        return [n.b.one("TflSoftmaxFixed", x, n.b.const(exponentials(m, shift, least)), to=I16)]
-    if x.dtype not in (I8, U8) or n.out_dtype() is not x.dtype:
-        n.unsupported(f"SOFTMAX of {x.dtype.value} to {n.out_dtype().value}")
-    steps = (np.float32(-s0 * beta) * np.arange(256).astype(np.float32)).astype(np.float32)
-    table = np.exp(steps.astype(np.float64)).astype(np.float32)[::-1].copy()
-    return [n.b.one("TflSoftmax", x, n.b.const(table), scale=float(s), zero=z)]
+    lo = limits(n.out_dtype())[0] if n.out_dtype().is_int else 0
+    unit = 2.0 ** -(8 * n.out_dtype().size)
+    if (x.dtype, n.out_dtype()) not in ((I8, I8), (U8, U8), (I8, I16)) or z != lo or abs(s - unit) > unit / 1000:
+        n.unsupported(f"SOFTMAX of {x.dtype.value} to {n.out_dtype().value} with the scale {s} and zero point {z}")
+    m, shift, least = scaled_difference(s0 * beta)
+    return [n.b.one("TflSoftmaxFixed", x, n.b.const(exponentials(m, shift, least)), to=n.out_dtype())]
 
 
 def _softmax16(n: TflNode, x: Value, scale: np.float32) -> Value:
@@ -109,9 +108,10 @@ def _softmax16(n: TflNode, x: Value, scale: np.float32) -> Value:
     def over(v: np.ndarray) -> np.ndarray:
         return np.asarray(1 / (1 + v))
 
-    fine = np.float64(2 / 65535)
-    exp = table16(np.exp, np.float64(10 / 65535), 32767, fine, 0)
-    one = table16(over, np.float64(1 / 65535), -32768, fine, 0)
+    kind: Any = np.float32 if n.micro else np.float64
+    fine = kind(2 / 65535)
+    exp = table16(np.exp, kind(10 / 65535), 32767, fine, 0)
+    one = table16(over, kind(1 / 65535), -32768, fine, 0)
     m, s = multiplier(float(np.float64(scale) / (10.0 / 65535.0)))
     return n.b.one("TflSoftmax16", x, n.b.const(exp), n.b.const(one), m=m, s=s)
 

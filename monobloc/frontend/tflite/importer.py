@@ -67,8 +67,7 @@ class _Import:
     def run(self) -> Imported:
         self._check_dims()
         self._check_operators()
-        reshaped = bool(self.choices.shapes) or self.choices.ignore_shapes
-        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, reshaped)
+        body = _Body(self.model, self.main, self.graph, self.states, self.diagnostics, self.choices)
         self._inputs(body)
         self.diagnostics.checkpoint()
         body.run()
@@ -179,9 +178,10 @@ class _Body:
     """The operators of one subgraph, written into a graph"""
 
     def __init__(self, model: Model, sub: SubGraph, graph: Graph, states: States, diagnostics: Diagnostics,
-                 reshaped: bool, depth: int = 0) -> None:
+                 choices: Choices, depth: int = 0) -> None:
         self.model, self.sub, self.graph, self.states = model, sub, graph, states
-        self.diagnostics, self.reshaped, self.depth = diagnostics, reshaped, depth
+        self.diagnostics, self.choices, self.depth = diagnostics, choices, depth
+        self.reshaped = bool(choices.shapes) or choices.ignore_shapes
         self.builder = Builder(graph)
         self.held: dict[int, Held | None] = {}
         self.broken: set[int] = set()
@@ -217,7 +217,8 @@ class _Body:
         node = TflNode(
             o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
             [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
-            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], call=self._call, passes=self._passes,
+            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], self.choices.micro, call=self._call,
+            passes=self._passes,
         )
         found = READERS[o.name](node)
         if len(found) < len(o.outputs):
@@ -271,7 +272,7 @@ class _Body:
             raise ModelError(f"gives {len(given)} values to graph {number}, which takes {len(sub.inputs)}")
         if self.depth > MAX_CALLS:
             raise ModelError(f"graphs call each other more than {MAX_CALLS} deep")
-        body = _Body(self.model, sub, graph, states, self.diagnostics, self.reshaped, self.depth + 1)
+        body = _Body(self.model, sub, graph, states, self.diagnostics, self.choices, self.depth + 1)
         body.held = {t: Held(last=v) for t, v in zip(sub.inputs, given, strict=True)}
         body.run()
         if states.before:
@@ -294,7 +295,7 @@ class _Body:
     def _init(self, number: int) -> None:
         """What variables start with: the constants that a graph assigns"""
         states = States()
-        body = _Body(self.model, self._subgraph(number), Graph("init"), states, self.diagnostics, False)
+        body = _Body(self.model, self._subgraph(number), Graph("init"), states, self.diagnostics, Choices())
         body.run()
         for name, v in states.now.items():
             if v.const is None:

@@ -116,7 +116,7 @@ def space_to_batch(n: TflNode) -> Result:
     rank, count = x.type.rank, len(block)
     if pads.shape != (count, 2) or (pads < 0).any() or rank < count + 1 or min(block) < 1:
         n.fail(f"makes blocks of {block} with the padding {pads.tolist()} of {x.type}")
-    fill = n.b.const(n.scale(n.tensor(0))[1], x.dtype) if n.quantized() else None
+    fill = n.b.const(n.scale(n.tensor(0))[1], x.dtype) if n.quantized() and not n.micro else None
     rest = [0] * (rank - count - 1)
     x = pad(n.b, x, [0, *map(int, pads[:, 0]), *rest], [0, *map(int, pads[:, 1]), *rest], "constant", fill)
     if any(x.shape[1 + k] % s for k, s in enumerate(block)):
