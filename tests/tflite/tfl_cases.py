@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cases_boxes
 import cases_first
 import cases_plain
 import cases_products
@@ -9,8 +10,10 @@ import cases_quantized
 import cases_recurrent
 from tfl_single import Case
 
-FAMILIES = {"first": cases_first, "plain": cases_plain, "products": cases_products, "quantized": cases_quantized,
-            "recurrent": cases_recurrent}
+FAMILIES = {
+    "boxes": cases_boxes, "first": cases_first, "plain": cases_plain, "products": cases_products,
+    "quantized": cases_quantized, "recurrent": cases_recurrent,
+}  # fmt: skip
 
 
 def every() -> list[Case]:

@@ -19,6 +19,7 @@ from monobloc.frontend.importing import Choices, Imported, Told, as_declared, fi
 from monobloc.frontend.state import finish
 from monobloc.frontend.tflite import (
     arithmetic,
+    boxes,
     control,
     convs,
     curves,
@@ -41,7 +42,8 @@ from monobloc.ops.build import MAX_ELEMENTS, Builder
 MAX_CALLS = 20
 
 READERS: dict[str, Reader] = {
-    **arithmetic.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS, **folds.READERS,
+    **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
+    **folds.READERS,
     **indexing.READERS, **movement.READERS, **products.READERS, **recurrent.READERS, **resizing.READERS,
     **variables.READERS,
 }  # fmt: skip
@@ -217,8 +219,8 @@ class _Body:
         node = TflNode(
             o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
             [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
-            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], self.choices.micro, call=self._call,
-            passes=self._passes,
+            [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], o.custom, self.choices.micro,
+            call=self._call, passes=self._passes,
         )
         found = READERS[o.name](node)
         if len(found) < len(o.outputs):

@@ -66,6 +66,7 @@ class TflNode:
     graph: Graph
     resources: dict[int, str]  # names of variables by the tensor that holds their handle
     intermediates: list[Tensor | None] = field(default_factory=list)
+    custom: bytes = b""  # options of a custom operator
     micro: bool = False  # whether TFLite Micro's integers are wanted
     call: Callable[[Graph, int, Sequence[Value]], list[Value]] = field(default=lambda *_: [])  # a subgraph's outputs
     passes: Callable[[int, int], bool] = field(default=lambda *_: False)  # whether its output k is its input k

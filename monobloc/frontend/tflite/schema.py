@@ -96,6 +96,7 @@ class Operator:
     outputs: tuple[int, ...]
     options: Table | None
     intermediates: tuple[int, ...]
+    custom: bytes = b""  # options of a custom operator
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ class _Reader:
             raise ModelError(f"is damaged: an operator has the code {number} of {len(self.codes)}")
         name, version = self.codes[number]
         ins, outs = _indices(t.ints(1), tensors, True), _indices(t.ints(2), tensors, False)
-        return Operator(name, version, ins, outs, t.table(4), _indices(t.ints(8), tensors, True))
+        return Operator(name, version, ins, outs, t.table(4), _indices(t.ints(8), tensors, True),
+                        bytes(t.blob(5) or b""))
 
     def _signature(self, t: Table, graphs: tuple[SubGraph, ...]) -> Signature:
         number = t.whole(4, "I")
