@@ -13,13 +13,13 @@ import pytest
 
 from monobloc.frontend.tflite import load_tflite
 from monobloc.ir.graph import Graph
+from monobloc.ir.interp import interpret
 from monobloc.link.clone import clone
 from monobloc.link.image import link_modules
 from monobloc.link.objects import Module
 from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
-from monobloc.verify_run import reference
 
 FAMILIES = {"add": 17, "conv": 22, "leaky_relu": 23, "pad": 19, "quantize": 2, "strided_slice": 34, "sub": 5,
             "transpose_conv": 5}
@@ -45,7 +45,7 @@ def test_seanet(shared: Path, cache: Path, tmp_path: Path, family: str, lto: str
             given[v.name] = feeds[local[v].name] = x
         want = wanted[path.stem] = numbers(next(iter(sorted(folder.glob(f"{path.stem}_golden*.csv")))))
         if lto == "none":
-            assert np.array_equal(reference(g, given)[g.outputs[0][0]].ravel(), want), path.name
+            assert np.array_equal(interpret(g, given)[g.outputs[0][0]].ravel(), want), path.name
         clone(whole, g, local, {}, f"{path.stem}.")
         whole.outputs.append((path.stem, local[g.outputs[0][1]]))
     out, options = tmp_path / "family.so", Options(lto=lto, cache=cache)

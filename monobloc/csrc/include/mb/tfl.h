@@ -27,6 +27,10 @@ MB_OVERLOAD mb_vi mb_tfl_scale(mb_vi x, mb_vi multiplier, mb_vi shift) {
   return (high >> right) - ((high & mask) > (mask >> 1) - (high < 0));
 }
 
+MB_OVERLOAD mb_vi mb_tfl_scale(mb_vi x, int32_t multiplier, int32_t shift) { /* one scale for all channels */
+  return mb_tfl_scale(x, mb_ibcast(multiplier), mb_ibcast(shift));
+}
+
 MB_INLINE int64_t mb_tfl_scale64(int64_t x, int64_t multiplier, int64_t shift) {
   int64_t total = 15 - shift;
   return (int64_t)((uint64_t)x * (uint64_t)multiplier + (1ULL << (total - 1))) >> total;
