@@ -33,8 +33,8 @@ class Choices:
     `shapes` are of inputs, `dims` of symbols (several sizes: see `versions`), `bind` fixes inputs to values.
     `keep_outputs` names the outputs wanted, which may be any value of the graph. With `ignore_shapes` what the file
     declares of the shapes of inner values and outputs need not be right. `strings` is the room of each string of an
-    input, in bytes. `max_trips` is how many iterations loops have at most, by their names; "": all of them. `micro` asks
-    for the integers of TFLite Micro.
+    input, in bytes. `max_trips` is how many iterations loops have at most, by their names; "": all of them.
+    `micro` asks for the integers of TFLite Micro.
     """
 
     shapes: Mapping[str, NamedShape] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from monobloc.frontend import load_model
 from monobloc.frontend.describe import describe
 from monobloc.frontend.tflite.importer import READERS
 from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
+from monobloc.ir.interp import interpret
 from monobloc.ops.tfl import np_scale
-from monobloc.verify_run import reference as interpret
 
 RNG = np.random.default_rng(0)
 F32, I8 = np.float32, np.int8

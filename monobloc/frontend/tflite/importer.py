@@ -43,9 +43,8 @@ MAX_CALLS = 20
 
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
-    **folds.READERS,
-    **indexing.READERS, **movement.READERS, **products.READERS, **recurrent.READERS, **resizing.READERS,
-    **variables.READERS,
+    **folds.READERS, **indexing.READERS, **movement.READERS, **products.READERS, **recurrent.READERS,
+    **resizing.READERS, **variables.READERS,
 }  # fmt: skip
 
 
