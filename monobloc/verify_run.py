@@ -19,6 +19,7 @@ import numpy as np
 
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.ir.graph import Graph
+from monobloc.ir.specialize import for_shapes
 from monobloc.ir.types import DType
 from monobloc.loader import flattened, gathered
 
@@ -214,8 +215,7 @@ def reference(graphs: Sequence[Graph], feeds: Mapping[str, np.ndarray]) -> dict[
     """By the operators' own numpy references; of several versions, the one that has the feeds' sizes"""
     from monobloc.ir.interp import interpret
 
-    g = next((x for x in graphs if all(feeds[n].shape == v.shape for v in x.inputs
-                                       if (n := v.origin or v.name) in feeds)), graphs[0])
+    g = for_shapes(graphs, {name: x.shape for name, x in feeds.items()}) or graphs[0]
     starts = {v.origin or v.name: np.zeros(v.shape, v.dtype.numpy) for v in g.inputs if v.state}
     return interpret(g, {**starts, **feeds})
 

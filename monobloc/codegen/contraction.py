@@ -18,7 +18,7 @@ descriptors and epilogues share one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,6 +26,7 @@ from monobloc.codegen.epilogue import ACC_INT, Axes, epilogue_expr, epilogue_tex
 from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import guess, is_open, open_symbols
 from monobloc.kernels import integer, tiles
 from monobloc.passes.contraction import Contraction
 from monobloc.passes.select import (
@@ -36,11 +37,13 @@ from monobloc.passes.select import (
     element_types,
     iconv_descriptor,
     idwconv_descriptor,
+    image_axes,
     packed_nv,
     zero_point,
 )
 from monobloc.targets import Target
 
+SIZES = "(const void *)mem[0]"  # where the run's dimensions lie
 KERNEL = "KERNEL"  # stands for the kernel's name in the texts below
 
 
@@ -78,6 +81,11 @@ class _Epilogue:
     lines: list[str]
     reads: list[str]
 
+    def sizes(self, symbols: Sequence[str]) -> list[str]:
+        """C that declares dimensions of the run, which `at` leads to."""
+        at = f"((const int64_t *)at[{self.reads.index(SIZES)}])" if symbols else ""
+        return [f"const long {s} = {at}[{s.removeprefix('dim')}];" for s in symbols]
+
     @property
     def is_long(self) -> int:
         """Whether it is so long that it should be in the code once, in a loop."""
@@ -87,8 +95,10 @@ class _Epilogue:
 LONG_CALLS = ("mb_exp", "mb_tanh", "mb_sigmoid", "mb_erf", "mb_gelu", "mb_silu", "mb_mish", "mb_softplus", "mb_log")
 
 
-def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _Epilogue:
-    """`outer`: the first entry of `at` is the number of the outer loops' turn."""
+def _epilogue(
+    c: Contraction, axes: Axes, at: Places, outer: bool = False, desc: Mapping[str, int] | None = None
+) -> _Epilogue:
+    """`outer`: the first entry of `at` is the number of the outer loops' turn. `desc` may have sizes in it."""
     body = c.node.body
     values = dict(zip(body.inputs, c.node.inputs, strict=True)) if body is not None else {}
     e = epilogue_expr(body, axes.vars, values)  # type: ignore[arg-type]
@@ -102,6 +112,10 @@ def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _E
         return f"((const {v.dtype.c} *)at[{reads.index(text)}])"
 
     lines, result = epilogue_text(e, axes, at.storage_of, pointer)
+    symbols = open_symbols([*lines, result])
+    if symbols or any(map(is_open, (desc or {}).values())):
+        reads.append(SIZES)
+        lines = [*_Epilogue([], reads).sizes(symbols), *lines]
     out = []
     kinds = (("mb_vi", "v"), ("int32_t", "s")) if c.is_integer else (("mb_vf", "v"), ("float", "s"))
     result = f"mb_bits_of({result})" if c.is_integer else result
@@ -116,21 +130,53 @@ def _epilogue(c: Contraction, axes: Axes, at: Places, outer: bool = False) -> _E
     return _Epilogue(out, reads)
 
 
-def _kernel(family: str, desc: dict[str, int], epilogue: _Epilogue, arguments: list[str]) -> KernelText:
+def _kernel(
+    family: str, desc: dict[str, int], epilogue: _Epilogue, arguments: list[str], t: Target | None = None
+) -> KernelText:
     """Definitions and body of a kernel that is called once."""
     desc = desc | {"epi_loop": epilogue.is_long}
     at = "at" if epilogue.reads else "0"
     body = [f"const void *const at[] = {{{', '.join(epilogue.reads)}}};"] if epilogue.reads else []
     body.append(f"{KERNEL}_k({at}, {', '.join(arguments)}, tid, nt);")
-    return KernelText(family, _definitions(family, desc, epilogue), body)
+    return KernelText(family, _definitions(family, desc, epilogue, t), body)
 
 
-def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue) -> list[str]:
+def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Target | None = None) -> list[str]:
+    if t is not None and any(map(is_open, desc.values())):
+        return _open_definitions(desc, epilogue, t)
+    desc = {k: int(v) for k, v in desc.items()}  # of an open size: this is for just the one at the hint
     return [
         f"static const mb_{family} {KERNEL}_d = {tiles.c_initializer(desc)};",
         *epilogue.lines,
         f"MB_{family.upper()}({KERNEL}_k, {KERNEL}_d, {KERNEL}_epi)",
     ]
+
+
+def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
+    """A product whose descriptor is made when it runs: a leaf for every height of a tile."""
+    n, nv, vl = desc["n"], desc["nv"], t.f32_lanes
+    most = min(tiles.max_mr(nv, vl, t.vector_registers), OPEN_ROWS if nv < 3 else tiles.MAX_MR)
+    fixed = {k: v for k, v in desc.items() if k not in ("mr1", "n1", "mr2", "n2", "ku")}
+    kinds = [("full", 0, "0")]
+    if is_open(n):
+        kinds += [("shifted", 1, "MB_N_SHIFTED"), ("small", 1, "MB_N_SMALL")]
+    elif n % (nv * vl):
+        kinds.append(("tail", 1, "0"))
+    lines = [
+        f"MB_INLINE mb_gemm {KERNEL}_d(const void *ctx) {{",
+        "  const void *const *at = (const void *const *)ctx;",
+        *(f"  {line}" for line in epilogue.sizes(open_symbols([str(v) for v in fixed.values()]))),
+        f"  return (mb_gemm){tiles.c_initializer(fixed)};", "}", *epilogue.lines,
+    ]
+    for name, tail, how in kinds:
+        leaves = [f"{KERNEL}_{name}{mr}" for mr in range(1, most + 1)]
+        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tail}, {how})"
+                  for mr, leaf in enumerate(leaves, 1)]
+        lines.append(f"static mb_gemm_leaf *const {KERNEL}_{name}[] = {{0, {', '.join(leaves)}}};")
+    last = f"{KERNEL}_{kinds[-1][0]}"
+    if is_open(n):
+        last = f"d.n < MB_VL ? {KERNEL}_small : {KERNEL}_shifted"
+    return [*lines, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {KERNEL}_full, {last})"]
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
@@ -156,14 +202,14 @@ def _conv(c: Contraction, t: Target, at: Places) -> KernelText:
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = conv_descriptor(c, t, xs[3], x_strides=xs, y_strides=ys[:3], plain=not c.node.attrs["packed"])
     assert not desc["copy"] or c.node.attrs["scratch"] >= tiles.conv_scratch(desc), c.node
-    return _kernel("conv", desc, _epilogue(c, _conv_axes(c), at), [*_operands(c, at), "0", at.scratch])
+    return _images("conv", c, at, desc, _conv_axes(c), [*_operands(c, at), "0", at.scratch])
 
 
 def _dwconv(c: Contraction, t: Target, at: Places) -> KernelText:
     two = c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = dwconv_descriptor(c, t, x_strides=xs[:3], y_strides=ys[:3])
-    return _kernel("dwconv", desc, _epilogue(c, _conv_axes(c), at), _operands(c, at))
+    return _images("dwconv", c, at, desc, _conv_axes(c), _operands(c, at))
 
 
 def _conv_nchw(c: Contraction, t: Target, at: Places) -> KernelText:
@@ -178,7 +224,28 @@ def _conv_nchw(c: Contraction, t: Target, at: Places) -> KernelText:
     text = {v: x for v, x in zip(index, texts) if isinstance(v, Var)}
     lane = index[-1] if isinstance(index[-1], Var) else None
     axes = Axes(index, text, lane, lane_text="ix.j")
-    return _kernel("conv_nchw", desc, _epilogue(c, axes, at), [*_operands(c, at), at.scratch])
+    return _images("conv_nchw", c, at, desc, axes, [*_operands(c, at), at.scratch])
+
+
+def _images(
+    family: str, c: Contraction, at: Places, desc: dict[str, int], axes: Axes, arguments: list[str], out: int = 2
+) -> KernelText:
+    """A kernel whose own sizes are constants; what a run chooses is how often it is called. `out` is the place
+    of the result among the arguments, x is the first."""
+    images = image_axes(c)
+    if not images:
+        return _kernel(family, desc, _epilogue(c, axes, at), arguments)
+    step = images - 1
+    outer = {v: "outer" if v is axes.vars[0] and images == 1 else t for v, t in axes.text.items()}
+    desc = desc | {k: 0 for k in ("x_batch", "y_batch")}
+    epilogue = _epilogue(c, replace(axes, text=outer), at, outer=True, desc=desc)
+    moved = dict(enumerate(arguments))
+    for k, v in ((0, c.x), (out, c.out)):
+        moved[k] = f"{moved[k]} + o0 * {at.storage_of(v).strides[step]}"
+    return KernelText(family, _definitions(family, desc | {"epi_loop": epilogue.is_long}, epilogue), [
+        f"const void *at[] = {{{', '.join(epilogue.reads)}}};",
+        f"for (long o0 = 0; o0 < {prod(c.out.shape[:images])}; o0++) {{",
+        "  at[0] = (const void *)o0;", f"  {KERNEL}_k(at, {', '.join(moved.values())}, tid, nt);", "}"])
 
 
 def _operands(c: Contraction, at: Places) -> list[str]:
@@ -197,8 +264,8 @@ def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
     if c.is_matrix:
         strides = (0, xs.strides[-2], 0, xs.strides[-1])
         out = (0, ys.strides[-2], 0)
-        leading = prod(c.out.shape[:-2])
-        axes = _matmul_axes(c, leading * c.out.shape[-2], 1, leading > 1)
+        rows = prod(c.out.shape[image_axes(c) : -1])
+        axes = _matmul_axes(c, rows, 1, len(c.out.shape) > 2)
         axes = replace(axes, text={v: x.replace("ix.j", "ix.i") for v, x in axes.text.items()}, row_text="ix.i")
     else:
         two = c.x.type.rank == 4
@@ -209,10 +276,10 @@ def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
     x, w, y = _operands(c, at)
     if c.node.attrs["kernel"] == "idwconv":
         desc = idwconv_descriptor(c, x_strides=strides[:3], y_strides=out)
-        return _kernel("idwconv", desc, _epilogue(c, axes, at), [x, w, given, y])
+        return _images("idwconv", c, at, desc, axes, [x, w, given, y], out=3)
     desc = iconv_descriptor(c, t, x_strides=strides, y_strides=out)
     assert 4 * c.node.attrs["scratch"] >= integer.iconv_scratch(desc), c.node
-    return _kernel("iconv", desc, _epilogue(c, axes, at), [x, w, given, y, at.scratch])
+    return _images("iconv", c, at, desc, axes, [x, w, given, y, at.scratch], out=3)
 
 
 # -- MatMul -------------------------------------------------------------------------------------------
@@ -265,17 +332,32 @@ def _gemm(c: Contraction, t: Target, at: Places) -> KernelText:
         rows = _Batch(last.extent * m, rows.x, 0, rows.out)
         joint = 1
     inner = batch.pop() if batch else _Batch(1, 0, 0, 0)
+    chosen = _open_tiles(c, t, rows.extent, n, k)
     desc = tiles.gemm_desc(
         rows.extent, n, k, t.f32_lanes, t.vector_registers, batch=inner.extent,
         a=(inner.x, rows.x, x.strides[-1] if k > 1 else 1),
         b=None if c.node.attrs["packed"] else (w.strides[-2] if k > 1 else n, 1),
         b_batch=inner.w, c=(inner.out, rows.out), types=element_types(c)[1:],
-        caches=caches(t), nv=packed_nv(c) if c.node.attrs["packed"] else 0,
+        caches=caches(t), nv=packed_nv(c) if c.node.attrs["packed"] else 0, chosen=chosen,
     )
     axes = _matmul_axes(c, rows.extent, inner.extent, bool(joint))
     if not batch:
-        return _kernel("gemm", desc, _epilogue(c, axes, at), [*_operands(c, at), "0"])
-    return _with_outer_loops(c, at, desc, batch, axes)
+        return _kernel("gemm", desc, _epilogue(c, axes, at, desc=desc), [*_operands(c, at), "0"], t)
+    return _with_outer_loops(c, at, desc, batch, axes, t)
+
+
+OPEN_ROWS = 8  # most rows of a tile where there must be a leaf for every height
+
+
+def _open_tiles(c: Contraction, t: Target, m: int, n: int, k: int) -> dict[str, int] | None:
+    """Tiles of a product whose sizes a run chooses: good for likely ones, right for all."""
+    if not any(map(is_open, (m, n, k))):
+        return None
+    packed = bool(c.node.attrs["packed"])
+    nv = packed_nv(c) if packed else 1 if is_open(n) else 0
+    chosen = tiles.gemm_tiles(guess(m), guess(n), guess(k), t.f32_lanes, t.vector_registers, caches(t),
+                              packed=packed, b_type=element_types(c)[1], nv=nv)
+    return chosen | {"kc": k if is_open(k) else max(1, k), "pf": tiles.PF_NONE if is_open(k) else chosen["pf"]}
 
 
 def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:
@@ -313,10 +395,10 @@ def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:
 
 
 def _with_outer_loops(
-    c: Contraction, at: Places, desc: dict[str, int], outer: list[_Batch], axes: Axes
+    c: Contraction, at: Places, desc: dict[str, int], outer: list[_Batch], axes: Axes, t: Target
 ) -> KernelText:
     """The kernel has one batch axis; further ones are loops round the call."""
-    epilogue = _epilogue(c, axes, at, outer=True)
+    epilogue = _epilogue(c, axes, at, outer=True, desc=desc)
     body = [f"const void *at[] = {{{', '.join(epilogue.reads)}}};", "long turn = 0;"]
     body += [f"for (long o{k} = 0; o{k} < {b.extent}; o{k}++)" for k, b in enumerate(outer)]
     body[-1] += " {"
@@ -325,4 +407,4 @@ def _with_outer_loops(
     ]
     operands = [f"{p}{step}" for p, step in zip(_operands(c, at), steps, strict=True)]
     body += ["  at[0] = (const void *)turn++;", f"  {KERNEL}_k(at, {', '.join(operands)}, 0, tid, nt);", "}"]
-    return KernelText("gemm", _definitions("gemm", desc | {"epi_loop": epilogue.is_long}, epilogue), body)
+    return KernelText("gemm", _definitions("gemm", desc | {"epi_loop": epilogue.is_long}, epilogue, t), body)

@@ -14,7 +14,7 @@ from monobloc.codegen import sizes
 from monobloc.codegen.names import c_string, comment, mangle, scoped
 from monobloc.codegen.place import Bank
 from monobloc.codegen.sizes import Sizes
-from monobloc.ir.types import DType, TensorType
+from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.targets import Target
 
 _CODES = {
@@ -36,6 +36,11 @@ class Port:
     offset: int  # bytes
     bank: int = 0  # number of the bank it lies in
     sizes: Port | None = None  # of an output: where its sizes in the last run are, if data decide them
+    open_shape: Shape | None = None  # where its sizes are chosen by a run
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape if self.open_shape is None else self.open_shape
 
     @property
     def c(self) -> str:

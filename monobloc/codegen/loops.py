@@ -36,6 +36,7 @@ from monobloc.ir.expr import (
     walk,
 )
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import guess, is_open, upper
 from monobloc.ir.types import DType
 from monobloc.ops.compose import compose, index_vars, reader
 
@@ -191,9 +192,9 @@ class _Nest:
         if self.ctx.threads == 1 or not self.order:
             return None
         for v in self.order[:-1]:
-            if v.extent >= 4 * self.ctx.threads:
+            if guess(v.extent) >= 4 * self.ctx.threads:
                 return v
-        return max(self.order, key=lambda v: v.extent)
+        return max(self.order, key=lambda v: guess(v.extent))
 
     # -- emission --
     def emit(self) -> None:
@@ -232,7 +233,8 @@ class _Nest:
         if v is not self.split:
             return "0", str(v.extent)
         lo, hi = self.w.name("lo"), self.w.name("hi")
-        self.w.line(f"const long {lo} = {v.extent}L * tid / nt, {hi} = {v.extent}L * (tid + 1) / nt;")
+        n = str(v.extent) if is_open(v.extent) else f"{v.extent}L"
+        self.w.line(f"const long {lo} = {n} * tid / nt, {hi} = {n} * (tid + 1) / nt;")
         return lo, hi
 
     def _var(self, v: Var) -> str:
@@ -273,7 +275,7 @@ class _Nest:
         w, n = self.w, v.extent
         step = _strip_length(n)
         lo, hi = self._range(v)
-        whole = v is not self.split and n % step == 0
+        whole = v is not self.split and not is_open(n) and n % step == 0
         base = w.name("s")
         w.open(f"for (long {base} = {lo}; {base} < {hi}; {base} += {step})")
         count = str(step)
@@ -335,7 +337,7 @@ class _Nest:
         d = compute_type(r.dtype)
         acc = self.w.name("acc")
         outer = dict(self.names)
-        if r.vars and r.guard is None and r.vars[-1].extent >= 2 * LANES and not self._holds_fold(r):
+        if r.vars and r.guard is None and upper(r.vars[-1].extent) >= 2 * LANES and not self._holds_fold(r):
             self._lanes_fold(r, acc, d)
         else:
             self._scalar_fold(r, acc, d)
@@ -360,7 +362,7 @@ class _Nest:
     def _lanes_fold(self, r: Reduce, acc: str, d: DType) -> None:
         """LANES partial results along the last index, then halves onto each other."""
         w, v, lanes = self.w, r.vars[-1], self.w.name("lane")
-        main = v.extent // LANES * LANES
+        main = f"({v.extent} / {LANES} * {LANES})" if is_open(v.extent) else v.extent // LANES * LANES
         w.line(f"{d.c} {lanes}[{LANES}];")
         w.line(f"for (int l = 0; l < {LANES}; l++) {lanes}[l] = {neutral(r.kind, d)};")
         depth = self._open_fold(r, last=False)
@@ -368,15 +370,17 @@ class _Nest:
         w.open(f"for (long {name} = 0; {name} < {main}; {name} += {LANES})")
         self._lane_loop(r, name, LANES, lanes)
         w.close()
-        if main < v.extent:
-            self._lane_loop(r, str(main), v.extent - main, lanes)
+        if is_open(v.extent):
+            self._lane_loop(r, str(main), f"{v.extent} % {LANES}", lanes)
+        elif v.extent % LANES:
+            self._lane_loop(r, str(main), v.extent % LANES, lanes)
         for _ in range(depth):
             w.close()
         w.line(f"for (int h = {LANES // 2}; h > 0; h /= 2)")
         w.line(f"  for (int l = 0; l < h; l++) {lanes}[l] = {combine(r.kind, lanes + '[l]', lanes + '[l + h]')};")
         w.line(f"const {d.c} {acc} = {lanes}[0];")
 
-    def _lane_loop(self, r: Reduce, base: str, count: int, lanes: str) -> None:
+    def _lane_loop(self, r: Reduce, base: str, count: int | str, lanes: str) -> None:
         w, v = self.w, r.vars[-1]
         names = dict(self.names)
         w.line("#pragma clang loop vectorize(assume_safety)")
@@ -447,6 +451,8 @@ def _c_value(d: DType) -> str:
 
 
 def _strip_length(n: int) -> int:
+    if is_open(n):
+        return min(STRIP, upper(n))
     if n <= 2 * STRIP:
         return n
     for step in range(STRIP, STRIP // 2, -16):

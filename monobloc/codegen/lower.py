@@ -10,6 +10,7 @@ from monobloc.codegen.place import Placement, place
 from monobloc.codegen.sizes import Room
 from monobloc.codegen.unit import Unit, UnitWriter, scratch_bytes
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import closed
 from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
 
@@ -111,4 +112,5 @@ def _sizes(v: Value, p: Placement) -> Port | None:
 def _port(name: str, v: Value, p: Placement) -> Port:
     s = p.storage[v]
     at = p.offset[int(s.base)] + s.offset * v.dtype.size
-    return Port(name, v.type, at, p.banks.index(p.bank_at(at)))
+    largest = replace(v.type, shape=closed(v.shape))
+    return Port(name, largest, at, p.banks.index(p.bank_at(at)), open_shape=v.shape)

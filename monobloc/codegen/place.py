@@ -23,6 +23,7 @@ from monobloc.codegen.sizes import Room, ports_of
 from monobloc.codegen.storage import Storage, dense, is_dense
 from monobloc.ir.expr import Load, Var, free_vars, linear, walk
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import same_number, upper
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars
 from monobloc.ops.control import outside_of
@@ -511,7 +512,7 @@ def planner_program(
     values = []
     sizes = {at for v in exported if (at := sizes_of(v)) is not None}
     for v in a.ids:
-        size = 0 if v in outside else v.type.bytes
+        size = 0 if v in outside else upper(v.type.bytes)
         pinned = v not in outside and (v.producer is None or v in exported or v in sizes)
         values.append(plan.Value(v.name, size, plan.natural_align(size), pinned, v in exported))
     pairs = (p for p in _in_place(g, a) if not outside or {p.input, p.output}.isdisjoint(v.name for v in outside))
@@ -543,7 +544,9 @@ def _in_place(g: Graph, a: _Aliases) -> list[plan.InPlace]:
         if v not in a.ids or v.type.size == 0:
             continue
         for x in dict.fromkeys(node.used):
-            if x in a.ids and x.producer is not None and x.type.bytes == v.type.bytes and overwrites(node, x, v):
+            if x not in a.ids or x.producer is None or not same_number(x.type.bytes, v.type.bytes):
+                continue
+            if overwrites(node, x, v):
                 out.append(plan.InPlace(node.name, x.name, v.name))
     return out
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from monobloc import plan
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import guess
 from monobloc.passes.contraction import is_contraction, parts
 from monobloc.targets import Region
 
@@ -26,9 +27,9 @@ def accesses(node: Node, v: Value) -> float:
     if is_contraction(node):
         c = parts(node)
         if v in (c.x, c.w):
-            return max(1.0, c.out.type.size * c.depth / v.type.size)
-        return c.out.type.size / v.type.size
-    return max(1.0, max(y.type.size for y in node.outputs) / v.type.size)
+            return max(1.0, guess(c.out.type.size * c.depth) / guess(v.type.size))
+        return guess(c.out.type.size) / guess(v.type.size)
+    return max(1.0, max(guess(y.type.size) for y in node.outputs) / guess(v.type.size))
 
 
 def ram_regions(regions: Sequence[Region]) -> tuple[Region, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from monobloc.errors import UnsupportedError
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 
 ARITH = {"add": "+", "sub": "-", "mul": "*"}
@@ -45,6 +46,8 @@ def compute_type(d: DType) -> DType:
 
 def literal(value: float | int | bool, d: DType) -> str:
     """A C literal that reads back exactly."""
+    if is_open(value):  # type: ignore[arg-type]
+        return f"(({compute_type(d).c}){value})" if d.is_float else str(value)
     if d.is_float:
         v = float(value)
         if math.isnan(v):

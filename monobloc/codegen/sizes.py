@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from monobloc.codegen.names import c_string, comment, mangle
 from monobloc.errors import UnsupportedError
-from monobloc.ir.dims import Dim
+from monobloc.ir.dims import Dim, symbols_of
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import closed, is_open
 from monobloc.ir.types import Shape
 
 WORD = 8  # bytes of a size
@@ -36,7 +38,7 @@ def room_of(graphs: Sequence[Graph]) -> Room:
     ports: dict[str, int] = {}
     for g in graphs:
         for name, v in ports_of(g):
-            ports[name] = max(ports.get(name, 0), v.type.bytes)
+            ports[name] = max(ports.get(name, 0), prod(closed(v.shape)) * v.dtype.size)
     ranks = sum(v.type.rank for _, v in graphs[0].outputs)
     return Room(WORD * (len(graphs[0].dims) + ranks), ports)
 
@@ -50,13 +52,11 @@ def ports_of(g: Graph) -> list[tuple[str, Value]]:
 class Version:
     """One version: the sizes it is for, the functions that are its layers, and the shapes of its ports."""
 
-    at: Mapping[str, int]
+    at: Mapping[str, int]  # symbols of dimensions that have one size in this version
+    when: tuple[str, ...]  # C of what must hold of the others
     parts: tuple[str, ...]
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
-
-    def condition(self, dims: Sequence[Dim]) -> str:
-        return " && ".join(f"d[{k}] == {self.at[x.name]}" for k, x in enumerate(dims))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Sizes:
         """For each axis of input `k`: the number of the dimension it is, or -1."""
         found = []
         for axis in range(len(self.versions[0].inputs[k])):
-            met = [n for n, d in enumerate(self.dims) if all(v.inputs[k][axis] == v.at[d.name] for v in self.versions)]
+            met = [n for n, s in enumerate(symbols_of(self.dims)) if all(_is(v, v.inputs[k][axis], s)
+                                                                        for v in self.versions)]
             found.append(met[0] if met else -1)
         return found
 
@@ -94,6 +95,11 @@ def check_names(prefix: str, dims: Sequence[Dim], outputs: Sequence[str]) -> Non
     if clash := [n for n in outputs if f"{mangle(n)}_dims" in names]:
         raise UnsupportedError(f"the sizes of output `{clash[0]}` have the function of output `{clash[0]}_dims`",
                                hints=["keep one of them: `--keep-output NAME`"])
+
+
+def _is(v: Version, size: int, symbol: str) -> bool:
+    """Whether a size is that dimension, in this version."""
+    return str(size) == f"({symbol})" if is_open(size) else v.at.get(symbol) == size
 
 
 # -- the header -----------------------------------------------------------------------------------------
@@ -127,15 +133,20 @@ def definitions(prefix: str, s: Sizes, outputs: Sequence[str], own: str) -> list
     where the image's own memory begins."""
     if not s.dims:
         return []
-    out = ["", "static int version_of(const int64_t *d) {"]
-    out += [f"  if ({v.condition(s.dims)}) return {k};" for k, v in enumerate(s.versions)]
-    out += ["  return -1;", "}", "static void shapes_of(int v, int64_t *s) {"]
+    symbols = symbols_of(s.dims)
+    there = [f"  const int64_t {x} = d[{k}]; (void){x};" for k, x in enumerate(symbols)]
+    out = ["", "static int version_of(const int64_t *d) {", *there]
+    out += [f"  if (!({d.condition_of(x)})) return -1;" for x, d in zip(symbols, s.dims, strict=True)]
+    for k, v in enumerate(s.versions):
+        conditions = [*(f"{x} == {n}" for x, n in v.at.items()), *v.when]
+        out.append(f"  if ({' && '.join(conditions) or '1'}) return {k};")
+    out += ["  return -1;", "}", "static void shapes_of(const int64_t *d, int v, int64_t *s) {", *there]
     for k, v in enumerate(s.versions):
         shape = [d for x in (*v.inputs, *v.outputs) for d in x]
         given = " ".join(f"s[{n}] = {d};" for n, d in enumerate(shape))
         out.append(f"  if (v == {k}) {{ {given} return; }}")
     out += ["  (void)s;", "}", "static int set_at(void *ram, int32_t dim, int64_t n) {"]
-    out += [f"  if (dim == {k} && !({d.condition})) return MB_E_SHAPE;" for k, d in enumerate(s.dims)]
+    out += [f"  if (dim == {k} && !({d.condition_of('n')})) return MB_E_SHAPE;" for k, d in enumerate(s.dims)]
     out += ["  ((int64_t *)ram)[dim] = n;", "  return MB_OK;", "}"]
     for k, d in enumerate(s.dims):
         name = setter(prefix, d)
@@ -168,7 +179,7 @@ def choice(s: Sizes) -> list[str]:
         "  const int v = version_of(d);",
         "  if (v < 0) return MB_E_SHAPE;",
         f"  int64_t shapes[{max(ins + s.ranks, 1)}];",
-        "  shapes_of(v, shapes);",
+        "  shapes_of(d, v, shapes);",
         f"  for (int k = 0; k < {s.ranks}; k++) d[{len(s.dims)} + k] = shapes[{ins} + k];",
     ]
 
@@ -191,7 +202,7 @@ def table(s: Sizes) -> list[str]:
         "static int shapes_at(void *ram, int64_t *out) {",
         "  const int v = version_of((const int64_t *)ram);",
         "  if (v < 0) return MB_E_SHAPE;",
-        "  shapes_of(v, out);",
+        "  shapes_of((const int64_t *)ram, v, out);",
         "  return MB_OK;", "}",
         f"static const struct mb_dynamic dynamic = {{{len(s.dims)}, dims, axes, set_at, shapes_at}};",
     ]

@@ -20,6 +20,7 @@ from monobloc.codegen.partition import Item, divide
 from monobloc.codegen.place import Placement
 from monobloc.codegen.storage import Storage, dense
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import guess, open_symbols, upper
 from monobloc.ir.text import print_graph
 from monobloc.ops import opdef
 from monobloc.passes.contraction import is_contraction, parts
@@ -93,7 +94,7 @@ def scratch_bytes(g: Graph, t: Target, threads: int) -> dict[Node, int]:
             c = RoutineContext(lambda v: "p", t, exported=exported)
             opdef(node).routine(node, c)  # type: ignore[attr-defined]
             if c.used:
-                out[node] = c.used
+                out[node] = upper(c.used)
     return out
 
 
@@ -315,6 +316,8 @@ class UnitWriter:
         out += [] if layer.parallel else ["  enum { tid = 0, nt = 1 };"]
         out += [f"  char *const {bank.pointer} = mem[{k}];" for k, bank in enumerate(self.p.banks)
                 if any(f"{bank.pointer} + " in b for b in layer.body)]
+        out += [f"  const long {s} = ((const int64_t *)mem[0])[{s.removeprefix('dim')}];"
+                for s in open_symbols(layer.body)]
         out += [f"  {b.replace(KERNEL, kernel) if layer.kernel else b}" for b in layer.body]
         out += ["  return 0;", "}"]
         return out
@@ -343,8 +346,8 @@ def _work(node: Node) -> int:
     """Rough number of scalar operations."""
     if is_contraction(node):
         c = parts(node)
-        return c.out.type.size * c.depth
-    size = max((v.type.size for v in [*node.used, *node.outputs]), default=0)
+        return guess(c.out.type.size * c.depth)
+    size = max((guess(v.type.size) for v in [*node.used, *node.outputs]), default=0)
     return size * (len(node.body.nodes) * 4 if node.body is not None else 4)
 
 

@@ -9,7 +9,7 @@ looks at to choose the version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from monobloc.codegen.interface import Interface, Port
@@ -19,8 +19,10 @@ from monobloc.codegen.place import Bank
 from monobloc.codegen.regions import ram_regions
 from monobloc.codegen.sizes import Sizes, Version, check_names, room_of
 from monobloc.errors import UnsupportedError
-from monobloc.ir.dims import Dim, told
+from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_of, told
 from monobloc.ir.graph import Graph
+from monobloc.ir.symbolic import Space, TooMany, cover, is_open
+from monobloc.ir.text import parse_graph, print_graph
 from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
 
@@ -40,12 +42,50 @@ def lower_all(
                                "sizes; both at once are not supported", hints=["give each dimension one size"])
     check_names(prefix, every[0].dims, [n for n, _ in every[0].outputs])
     room = room_of(every)
-    made = []
-    for k, g in enumerate(every):
+    made: list[Lowered] = []
+
+    def make(g: Graph) -> Lowered:
         own = replace(ctx, why=[], times=[])
-        run_passes(g, own, dump=_dump_of(dump, k))
-        made.append(generate(g, own, version_prefix(prefix, k), title, profile, room))
+        run_passes(g, own, dump=_dump_of(dump, len(made)))
+        made.append(generate(g, own, version_prefix(prefix, len(made)), title, profile, room))
+        return made[-1]
+
+    for g in every:
+        if g.space is None:
+            make(g)
+        else:
+            _cover(g, make, made)
     return replace(made[0], interface=_interface(made, prefix, every[0].dims), more=tuple(made[1:]))
+
+
+def _cover(g: Graph, make: Callable[[Graph], Lowered], made: list[Lowered]) -> None:
+    """A graph of open sizes, for as many spaces of them as its compilation has to tell apart; where those would
+    be too many, for each of its sizes, if they are few."""
+    assert g.space is not None
+    table = {v.const.key: v.const for v in g.constants() if v.const is not None}
+    text = print_graph(g)
+
+    def at(space: Space) -> Lowered:
+        again = parse_graph(text, lambda key, _: table[key], lambda _: space)
+        again.at |= {d.name: space.fixed[s] for s, d in zip(symbols_of(g.dims), g.dims, strict=True)
+                     if s in space.fixed}
+        again.space = space
+        return make(again)
+
+    before = len(made)
+    try:
+        cover(g.space.symbols, g.space.points, at, MAX_OPEN)
+    except TooMany as e:
+        if len(g.space.points) > MAX_VERSIONS:
+            raise UnsupportedError(
+                f"`{g.name}` needs more than {MAX_OPEN} versions for sizes that stay open, and there are "
+                f"{len(g.space.points)} sizes",
+                notes=[f"it is told apart whether {named(c, g.dims)}" for c in e.conditions[:SHOWN]],
+                hints=["give single sizes, as in `--dim NAME=1,4,16`"]) from None
+        del made[before:]
+        for row in g.space.points[::-1]:
+            fixed = g.space.fixed | dict(zip(g.space.symbols, map(int, row), strict=True))
+            at(Space((), row[None, :0], fixed=fixed))
 
 
 def version_prefix(prefix: str, k: int) -> str:
@@ -62,7 +102,8 @@ def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> I
     first = made[0].interface
     _check_alike(made)
     versions = tuple(
-        Version(x.graph.at, x.unit.parts, *(tuple(p.type.shape for p in ports) for ports in _ports(x.interface)))
+        Version(_fixed(x.graph), tuple(x.graph.space.conditions if x.graph.space else ()), x.unit.parts,
+                *(tuple(p.shape for p in ports) for ports in _ports(x.interface)))
         for x in made)
     inputs, outputs = (tuple(map(_largest, zip(*(_ports(x.interface)[k] for x in made), strict=True))) for k in (0, 1))
     weights = {v.const.key: v.type.bytes for x in made for v in x.unit.weights.values() if v.const is not None}
@@ -71,6 +112,11 @@ def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> I
         arena=max(x.interface.arena for x in made), banks=_banks([x.interface.banks for x in made]),
         weights_bytes=sum(weights.values()), sizes=Sizes(dims, versions),
     )
+
+
+def _fixed(g: Graph) -> dict[str, int]:
+    """The dimensions that have one size in a version, by their symbols."""
+    return {s: g.at[d.name] for s, d in zip(symbols_of(g.dims), g.dims, strict=True) if d.name in g.at}
 
 
 def _ports(i: Interface) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
@@ -89,9 +135,10 @@ def _banks(every: Sequence[tuple[Bank, ...]]) -> tuple[Bank, ...]:
 def _check_alike(made: Sequence[Lowered]) -> None:
     """Ports lie at the same places in all versions, and state is of one type."""
     first = made[0].interface
-    for x in made[1:]:
+    for x in made:
         i = x.interface
-        if [(a.type, b.type) for a, b in i.states] != [(a.type, b.type) for a, b in first.states]:
+        kept = [[(a.type, b.type) for a, b in j.states] for j in (i, first)]
+        if kept[0] != kept[1] or any(is_open(d) for a, _ in i.states for d in a.shape):
             names = ", ".join(f"`{a.name}`" for a, _ in i.states)
             raise UnsupportedError(f"the state {names} of `{i.title}` has another size at {told(x.graph.at)}",
                                    hints=["state lasts from run to run: give its dimensions one size"])

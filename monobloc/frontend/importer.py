@@ -26,6 +26,7 @@ from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.strings import string_shape
 from monobloc.ir.types import DType, Shape, TensorType
+from monobloc.ops.build import plain
 from monobloc.ops.sequence import ABSENT, Absent, Items
 from monobloc.ops.sized import Ragged, packed
 
@@ -249,7 +250,7 @@ class _Import:
                 continue
             if v.producer is None and (problem := contradiction(v, types.get(name), name)):
                 self._report(problem)
-            self.graph.outputs.append((self._export(name, taken), v))
+            self.graph.outputs.append((self._export(name, taken), plain(self.graph, v) or v))
 
     def _export_bundle(self, name: str, v: Items | Absent, taken: set[str]) -> None:
         """A sequence leaves as its items, an optional without a value not at all."""

@@ -18,6 +18,7 @@ from monobloc.errors import Loc, ModelError, UnsupportedError
 from monobloc.frontend.signature import Signature
 from monobloc.frontend.tensors import dtype_of
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import whole
 from monobloc.ir.types import DType
 
 _NEEDED: Any = object()
@@ -62,9 +63,9 @@ class OnnxNode:
             if self.input(where) is None:
                 return self._default(default, f"input {where} ({self._label(where)})")
             data = self.const(where)
-            if data.dtype.kind not in "iu":
+            if data.dtype.kind not in "iuO":
                 self.fail(f"input {where} ({self._label(where)}) holds {data.dtype}, not integers")
-            return [int(x) for x in data.ravel()]
+            return [whole(x) for x in data.ravel()]
         if where not in self.attrs:
             return self._default(default, f"the attribute `{where}`")
         x = self.attrs[where]

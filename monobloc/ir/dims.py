@@ -8,14 +8,17 @@ the program sets the dimensions, and the version that has these sizes answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from typing import cast
 
 from monobloc.errors import ModelError
+from monobloc.ir.symbolic import is_open
 
 MAX_SIZES = 1 << 16
 MAX_VERSIONS = 64
+MAX_OPEN = 6  # versions of one region of sizes that stay open
+SHOWN = 8  # conditions that an error names
 Sizes = int | tuple[int, ...]  # one value, or those that a run may choose from
 NamedShape = tuple[int | str, ...]  # sizes, or names of dimensions
 
@@ -38,12 +41,11 @@ class Dim:
     def __str__(self) -> str:
         return f"{self.sizes[0]}..{self.most}" if self.is_range else ",".join(map(str, self.sizes))
 
-    @property
-    def condition(self) -> str:
+    def condition_of(self, n: str) -> str:
         """C text: whether `n` is one of its sizes"""
         if self.is_range:
-            return f"n >= {self.sizes[0]} && n <= {self.most}"
-        return " || ".join(f"n == {s}" for s in self.sizes)
+            return f"{n} >= {self.sizes[0]} && {n} <= {self.most}"
+        return " || ".join(f"{n} == {s}" for s in self.sizes)
 
 
 def parse_sizes(text: str) -> Sizes | None:
@@ -59,8 +61,8 @@ def parse_sizes(text: str) -> Sizes | None:
 
 def normal(sizes: int | Iterable[int]) -> Sizes:
     """Sizes as they are kept: in order and each once, a single one as a number."""
-    if isinstance(sizes, int):
-        return sizes
+    if isinstance(sizes, int) or is_open(cast(int, sizes)):
+        return cast(int, sizes)
     if isinstance(sizes, range) and len(sizes) > MAX_SIZES:
         raise ModelError(f"{len(sizes)} sizes are given for one dimension; at most {MAX_SIZES} can be")
     out = tuple(sorted({int(s) for s in sizes}))
@@ -76,13 +78,17 @@ def open_dims(given: Mapping[str, Sizes]) -> tuple[Dim, ...]:
 
 def fixed_dims(given: Mapping[str, Sizes]) -> dict[str, int]:
     """The dimensions that are given as one size"""
-    return {name: size for name, size in given.items() if isinstance(size, int)}
+    return {name: size for name, size in given.items() if not isinstance(size, tuple)}
 
 
-def points(dims: Iterable[Dim]) -> list[dict[str, int]]:
-    """All combinations of sizes, the largest first."""
-    dims = tuple(dims)
-    return [dict(zip([d.name for d in dims], at, strict=True)) for at in product(*(d.sizes[::-1] for d in dims))]
+def symbols_of(dims: Sequence[Dim]) -> list[str]:
+    """What dimensions are called in the sizes of graphs and in C."""
+    return [f"dim{k}" for k in range(len(dims))]
+
+
+def named(condition: str, dims: Sequence[Dim]) -> str:
+    """A guard in the user's words"""
+    return re.sub(r"\bdim(\d+)\b", lambda m: dims[int(m[1])].name, condition)
 
 
 def told(at: Mapping[str, int]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from monobloc.ir.symbolic import exact_rest, is_open, largest, least, same_number, surely_less, whole
 from monobloc.ir.types import DType
 
 I64, BOOL = DType.I64, DType.BOOL
@@ -88,7 +89,7 @@ class Num(Expr):
         return hash((self.value, self.dtype))
 
     def __eq__(self, o: object) -> bool:  # 0.0 and -0.0, 1 and True, NaN and NaN are told apart by text
-        return isinstance(o, Num) and o.dtype is self.dtype and repr(o.value) == repr(self.value)
+        return isinstance(o, Num) and o.dtype is self.dtype and same_number(o.value, self.value)
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,8 @@ def lift(x: Any, dtype: DType) -> Expr:
     """A Python number as a literal of `dtype`; an Expr as it is."""
     if isinstance(x, Expr):
         return x
+    if is_open(x):
+        return Num(x, dtype)
     return Num(float(x) if dtype.is_float else x if dtype is BOOL else int(x), dtype)
 
 
@@ -214,9 +217,10 @@ def compare(fn: str, a: Expr, b: Expr) -> Expr:
     if a.dtype is I64:
         (al, ah), (bl, bh) = bounds(a), bounds(b)
         yes, no = {
-            "lt": (ah < bl, al >= bh),
-            "le": (ah <= bl, al > bh),
-            "eq": (al == ah == bl == bh, ah < bl or bh < al),
+            "lt": (surely_less(ah, bl), surely_less(bh, al + 1)),
+            "le": (surely_less(ah, bl + 1), surely_less(bh, al)),
+            "eq": (all(surely_less(x, y + 1) for x, y in ((ah, bl), (bl, al), (bh, al))),
+                   surely_less(ah, bl) or surely_less(bh, al)),
         }[fn]
         if yes or no:
             return Num(bool(yes), BOOL)
@@ -245,12 +249,12 @@ def _linear(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
 
 def _linear_dict(e: Expr) -> tuple[dict[Expr, int], int]:
     if isinstance(e, Num):
-        return {}, int(e.value)
+        return {}, whole(e.value)
     if isinstance(e, Op) and e.dtype is I64:
         if e.fn == "add":
             return _merge(linear(e.args[0]), linear(e.args[1]), 1)
         if e.fn == "mul" and isinstance(e.args[1], Num):
-            k = int(e.args[1].value)
+            k = whole(e.args[1].value)
             t, c = linear(e.args[0])
             return {a: f * k for a, f in t.items()}, c * k
     return {e: 1}, 0
@@ -288,7 +292,7 @@ def mul(a: Expr, b: Expr) -> Expr:
         a, b = b, a
     if isinstance(b, Num):
         t, c = linear(a)
-        k = int(b.value)
+        k = whole(b.value)
         return _sum({x: f * k for x, f in t.items()}, c * k)
     return Op("mul", (a, b), I64)
 
@@ -297,42 +301,52 @@ def mul(a: Expr, b: Expr) -> Expr:
 def bounds(e: Expr) -> tuple[float, float]:
     """Smallest and largest value of an integer expression (infinite where not known)."""
     if isinstance(e, Num):
-        return (int(e.value), int(e.value))
+        return (whole(e.value), whole(e.value))
     if isinstance(e, Var):
         return (0, e.extent - 1)
     if isinstance(e, Op) and e.dtype is I64:
         if e.fn in ("add", "mul"):
             terms, const = linear(e)
             if e not in terms:
-                lo = hi = float(const)
+                lo: float = const
+                hi: float = const
                 for atom, k in terms.items():
                     al, ah = bounds(atom)
-                    lo, hi = lo + min(al * k, ah * k), hi + max(al * k, ah * k)
+                    lo, hi = lo + least(al * k, ah * k), hi + largest(al * k, ah * k)
                 return (lo, hi)
         if e.fn == "floordiv" and isinstance(e.args[1], Num):
             lo, hi = bounds(e.args[0])
-            k = int(e.args[1].value)
+            k = whole(e.args[1].value)
             return (lo // k, hi // k)
         if e.fn == "floormod" and isinstance(e.args[1], Num):
-            return (0, int(e.args[1].value) - 1)
+            return (0, whole(e.args[1].value) - 1)
         if e.fn.startswith("index"):
-            return (0, int(e.args[1].value) - 1)  # type: ignore[attr-defined]
+            return (0, whole(e.args[1].value) - 1)  # type: ignore[attr-defined]
         if e.fn in ("imin", "imax"):
             (al, ah), (bl, bh) = bounds(e.args[0]), bounds(e.args[1])
-            f = min if e.fn == "imin" else max
+            f = least if e.fn == "imin" else largest
             return (f(al, bl), f(ah, bh))
         if e.fn == "select":
             (al, ah), (bl, bh) = bounds(e.args[1]), bounds(e.args[2])
-            return (min(al, bl), max(ah, bh))
+            return (least(al, bl), largest(ah, bh))
     return (float("-inf"), float("inf"))
 
 
 def _split(e: Expr, k: int) -> tuple[Expr, Expr]:
     """e = k*q + r with the multiples of k collected in q"""
     terms, const = linear(e)
-    q = {a: f // k for a, f in terms.items() if f % k == 0}
-    r = {a: f for a, f in terms.items() if f % k}
+    q = {a: f // k for a, f in terms.items() if _multiple(f, k)}
+    r = {a: f for a, f in terms.items() if not _multiple(f, k)}
+    if is_open(k) or is_open(const):
+        c = const // k if _multiple(const, k) else 0
+        return _sum(q, c), _sum(r, const - c * k)
     return _sum(q, const // k), _sum(r, const % k)
+
+
+def _multiple(f: int, k: int) -> bool:
+    """Whether f is known to be one of k."""
+    rest = f % k if not is_open(f) and not is_open(k) else exact_rest(f, k)
+    return not is_open(rest) and rest == 0
 
 
 def floordiv(e: Expr, k: int) -> Expr:
@@ -341,10 +355,10 @@ def floordiv(e: Expr, k: int) -> Expr:
         return e
     q, r = _split(e, k)
     lo, hi = bounds(r)
-    if lo >= 0 and hi < k:
+    if surely_less(-1, lo) and surely_less(hi, k):
         return q
     if isinstance(e, Op) and e.fn == "floordiv" and isinstance(e.args[1], Num):
-        return floordiv(e.args[0], k * int(e.args[1].value))
+        return floordiv(e.args[0], k * whole(e.args[1].value))
     if isinstance(r, Num):
         return q
     common = _common_divisor(r, k)
@@ -360,9 +374,9 @@ def floormod(e: Expr, k: int) -> Expr:
         return Num(0, I64)
     _, r = _split(e, k)
     lo, hi = bounds(r)
-    if lo >= 0 and hi < k:
+    if surely_less(-1, lo) and surely_less(hi, k):
         return r
-    if isinstance(r, Op) and r.fn == "floormod" and int(r.args[1].value) % k == 0:  # type: ignore
+    if isinstance(r, Op) and r.fn == "floormod" and _multiple(whole(r.args[1].value), k):  # type: ignore
         return floormod(r.args[0], k)
     common = _common_divisor(r, k)
     if common > 1:
@@ -374,6 +388,8 @@ def _common_divisor(e: Expr, k: int) -> int:
     import math
 
     terms, const = linear(e)
+    if any(map(is_open, (k, const, *terms.values()))):
+        return 1
     return math.gcd(k, const, *terms.values())
 
 
@@ -454,8 +470,8 @@ _INDEX_OPS: dict[str, Callable[..., Expr]] = {
     "add": add,
     "sub": sub,
     "mul": mul,
-    "floordiv": lambda a, b: floordiv(a, int(b.value)),
-    "floormod": lambda a, b: floormod(a, int(b.value)),
+    "floordiv": lambda a, b: floordiv(a, whole(b.value)),
+    "floormod": lambda a, b: floormod(a, whole(b.value)),
 }
 
 

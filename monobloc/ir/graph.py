@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from monobloc.ir.dims import Dim
+from monobloc.ir.symbolic import Space, has_open
 from monobloc.ir.types import DType, TensorType
 
 KEPT = 1 << 16  # bytes of a constant that stays in memory once it was read
@@ -74,6 +75,8 @@ class Const:
 
 
 def content_key(array: np.ndarray) -> str:
+    if has_open(array):
+        return hashlib.blake2b(str(array.tolist()).encode(), digest_size=16).hexdigest()
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return hashlib.blake2b(data.data, digest_size=16).hexdigest()
 
@@ -157,6 +160,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.dims: tuple[Dim, ...] = ()  # that a run chooses
         self.at: dict[str, int] = {}  # this version's sizes of them
+        self.space: Space | None = None  # for which sizes of those that `at` leaves open this version is
         self._names: set[str] = set() if within is None else within._names
         self._next: dict[str, int] = {} if within is None else within._next
 
@@ -184,7 +188,8 @@ class Graph:
         return v
 
     def constant(self, name: str, array: np.ndarray) -> Value:
-        v = self.value(name, TensorType(DType.of(array.dtype), array.shape))
+        dtype = DType.I64 if has_open(array) else DType.of(array.dtype)
+        v = self.value(name, TensorType(dtype, array.shape))
         v.const = Const(array)
         return v
 

@@ -23,13 +23,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.dims import Dim, parse_sizes
 from monobloc.ir.graph import Const, Graph, Node, Value
+from monobloc.ir.symbolic import Space, integers, is_open, parse_size, space_of
 from monobloc.ir.types import DType, TensorType, parse_type
 
 INLINE = 64
@@ -41,7 +42,8 @@ def print_graph(g: Graph, indent: str = "") -> str:
     """The text of a graph; the same graph always gives the same text."""
     pad = indent + "  "
     lines = [f"{indent}graph {_quote(g.name)} {{"]
-    lines += [f"{pad}dim {_quote(d.name)} {_quote(str(d))} = {g.at[d.name]}" for d in g.dims]
+    lines += [f"{pad}dim {_quote(d.name)} {_quote(str(d))} = {g.at.get(d.name, 'open')}" for d in g.dims]
+    lines += [f"{pad}when {_quote(c)}" for c in (g.space.conditions if g.space else ())]
     lines += [f"{pad}in {_name(v)} : {v.type}{_origin(v)}{_state(v)}" for v in g.inputs]
     lines += [f"{pad}const {_name(v)} : {v.type} = {_const(v)}" for v in g.constants()]
     lines += [_node(n, pad) for n in g.nodes]
@@ -91,6 +93,8 @@ def _attr(x: Any, pad: str) -> str:
         return "{\n" + print_graph(x, pad + "  ") + "\n" + pad + "}"
     if isinstance(x, (bool, float, int, np.integer, np.floating)):
         return _scalar(x.item() if isinstance(x, np.generic) else x)
+    if is_open(x):
+        return str(x)
     if isinstance(x, str):
         return _quote(x)
     if isinstance(x, (list, tuple)):
@@ -115,24 +119,29 @@ def _node(n: Node, pad: str) -> str:
 # -- parsing ------------------------------------------------------------------------------------------
 _DTYPES = "|".join(sorted((d.value for d in DType), key=len, reverse=True))
 _TOKEN = re.compile(
-    r'\s*(?:(?P<str>"(?:[^"\\]|\\.)*")|(?P<type>(?:' + _DTYPES + r")\[[\d,]*\](?:\{[\d,]+\})?)"
+    r'\s*(?:(?P<str>"(?:[^"\\]|\\.)*")|(?P<type>(?:' + _DTYPES + r")\[[\w,+*/()\-]*\](?:\{[\d,]+\})?)"
+    r"|(?P<size>\([\w+*/()\-]*\bdim\d+[\w+*/()\-]*\))"
     r"|(?P<val>%[A-Za-z0-9_.]+|%(?=\"))|(?P<key>@[0-9a-f]{32})"
     r"|(?P<num>-?(?:inf\b|nan\b|\d[\d.]*(?:e[-+]?\d+)?))|(?P<word>[A-Za-z_][\w.]*)|(?P<sym>[{}()\[\]=:,]))"
 )
 ConstSource = Callable[[str, TensorType], Const]
+MakeSpace = Callable[[Graph], Space | None]
 
 
-def parse_graph(text: str, weights: ConstSource | None = None) -> Graph:
-    """Graph of a text; ModelError names the place. `weights(key, type)` finds large constants."""
-    found = parse_graphs(text, weights)
+def parse_graph(text: str, weights: ConstSource | None = None, make_space: MakeSpace = space_of) -> Graph:
+    """Graph of a text; ModelError names the place. `weights(key, type)` finds large constants, `make_space` says
+    for which sizes the graph is to be, where its text leaves some open."""
+    found = parse_graphs(text, weights, make_space)
     if len(found) != 1:
         raise ModelError(f".mb text holds {len(found)} versions of a graph, one is expected")
     return found[0]
 
 
-def parse_graphs(text: str, weights: ConstSource | None = None) -> list[Graph]:
+def parse_graphs(
+    text: str, weights: ConstSource | None = None, make_space: MakeSpace = space_of
+) -> list[Graph]:
     """All versions of a program; see `parse_graph`."""
-    p = _Parser(text, weights)
+    p = _Parser(text, weights, make_space)
     try:
         out = [p.graph()]
         while p.tok:
@@ -143,8 +152,9 @@ def parse_graphs(text: str, weights: ConstSource | None = None) -> list[Graph]:
 
 
 class _Parser:
-    def __init__(self, text: str, weights: ConstSource | None) -> None:
+    def __init__(self, text: str, weights: ConstSource | None, make_space: MakeSpace) -> None:
         self.text, self.at, self.weights = text, 0, weights
+        self.make_space, self.space = make_space, cast(Space | None, None)
         self.kind = self.tok = ""
         self.step()
 
@@ -189,7 +199,7 @@ class _Parser:
         if self.kind != "type":
             self.fail("expected a type")
         try:
-            t = parse_type(self.tok)
+            t = parse_type(self.tok, self.space)
         except ValueError as e:
             self.fail(str(e))
         self.step()
@@ -201,7 +211,7 @@ class _Parser:
         env: dict[str, Value] = {}
         self.take("{")
         while not self.maybe("}"):
-            if self.kind == "word" and self.tok in ("dim", "in", "const", "out"):
+            if self.kind == "word" and self.tok in ("dim", "when", "in", "const", "out"):
                 getattr(self, "_" + self.step())(g, env)
             else:
                 self._node(g, env)
@@ -223,7 +233,14 @@ class _Parser:
         if not isinstance(sizes, tuple):
             self.fail(f"{text!r} are no sizes of a dimension")
         self.take("=")
-        g.dims, g.at[name] = (*g.dims, Dim(name, sizes)), int(self.step())
+        g.dims = (*g.dims, Dim(name, sizes))
+        if not self.maybe("open"):
+            g.at[name] = int(self.step())
+        self.space = g.space = self.make_space(g)
+
+    def _when(self, g: Graph, env: dict[str, Value]) -> None:
+        assert g.space is not None
+        g.space.restrict(self.string())
 
     def _in(self, g: Graph, env: dict[str, Value]) -> None:
         v = self._define(g, env)
@@ -240,7 +257,7 @@ class _Parser:
             assert self.weights is not None
             v.const = self.weights(key, v.type)
         else:
-            data = np.array(self.attr(), dtype=np.uint8 if v.dtype.is_opaque else v.dtype.numpy)
+            data = integers(self.attr(), np.uint8 if v.dtype.is_opaque else v.dtype.numpy)
             data = data.view(v.dtype.numpy) if v.dtype.is_opaque else data
             if data.size != v.type.size:
                 self.fail(f"%{v.name} has {data.size} elements for {v.type}")
@@ -299,6 +316,8 @@ class _Parser:
             g = self.graph(within)
             self.take("}")
             return g
+        if self.kind == "size":
+            return parse_size(self.step(), self.space)
         if self.kind == "num":
             tok = self.step()
             return int(tok) if re.fullmatch(r"-?\d+", tok) else float(tok)

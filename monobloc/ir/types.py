@@ -16,6 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from monobloc.ir.symbolic import SIZE, Space, parse_size
+
 
 class DType(Enum):
     """An element type; the value is its name in the text form."""
@@ -223,15 +225,17 @@ class TensorType:
 
 
 _LIST = r"(?:\d+(?:,\d+)*)?"
-_TYPE = re.compile(rf"(\w+)\[({_LIST})\](?:\{{({_LIST})\}})?", re.ASCII)
+_SIZES = rf"(?:(?:\d+|{SIZE})(?:,(?:\d+|{SIZE}))*)?"
+_TYPE = re.compile(rf"(\w+)\[({_SIZES})\](?:\{{({_LIST})\}})?", re.ASCII)
 
 
-def parse_type(text: str) -> TensorType:
+def parse_type(text: str, space: Space | None = None) -> TensorType:
     """Inverse of str(TensorType); ValueError on anything else."""
     m = _TYPE.fullmatch(text)
     if m is None:
         raise ValueError(f"{text!r} is no tensor type")
-    shape, layout = (tuple(map(int, x.split(","))) if x else () for x in (m[2], m[3]))
+    shape = tuple(parse_size(x, space) for x in m[2].split(",")) if m[2] else ()
+    layout = tuple(map(int, m[3].split(","))) if m[3] else ()
     if m[3] is not None and sorted(layout) != list(range(len(shape))):
         raise ValueError(f"{text!r}: the layout is no order of its axes")
     return TensorType(DType(m[1]), shape, layout if m[3] is not None else None)

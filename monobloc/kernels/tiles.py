@@ -160,11 +160,13 @@ def gemm_desc(
     types: tuple[int, int] = (0, 0),
     caches: Caches = Caches(),
     nv: int = 0,
+    chosen: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """A whole `mb_gemm`. `a` = (batch, row, k) strides; `b` = None for packed B, else its
     (row stride, 1) strides of a plain matrix; `c` = (batch, row) strides;
-    `types` = those of b and c; `nv`: what B is packed for. Defaults: dense, float, the best."""
-    tiles = gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None, b_type=types[0], nv=nv)
+    `types` = those of b and c; `nv`: what B is packed for; `chosen`: tiles chosen before. Defaults: dense,
+    float, the best."""
+    tiles = chosen or gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None, b_type=types[0], nv=nv)
     a_batch, a_row, a_k = a if a is not None else (m * k, k, 1)
     c_batch, c_row = c if c is not None else (m * n, n)
     nr = tiles["nv"] * vl

@@ -16,6 +16,7 @@ from monobloc.codegen.interface import own_bank, shared_bytes
 from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import upper
 from monobloc.link.flash import SHOWN, FlashError, constants_of, largest
 from monobloc.object import elf
 from monobloc.object.elf import Buffer
@@ -74,8 +75,8 @@ def _over(message: str, programs: Sequence[Lowered], region: str) -> LinkError:
         here = [(v, offset, first, last) for v, offset, first, last in p.placement.buffers
                 if _region_at(p, offset) == region]
         kept = [v for v, offset, *_ in here if p.placement.bank_at(offset).kept]
-        notes += [f"{title}: {v.type.bytes} bytes all the time: %{v.name} {v.type}"
-                  for v in sorted(kept, key=lambda v: -v.type.bytes)[:SHOWN]]
+        notes += [f"{title}: {upper(v.type.bytes)} bytes all the time: %{v.name} {v.type}"
+                  for v in sorted(kept, key=lambda v: -upper(v.type.bytes))[:SHOWN]]
         notes += [f"{title}: {line}" for line in _fullest(p, [x for x in here if x[0] not in kept], region)]
     return LinkError(message, notes=notes, hints=_ram_hints(programs))
 
@@ -94,14 +95,14 @@ def _fullest(p: Lowered, buffers: Sequence[tuple[Value, int, int, int]], region:
         return [v for v, _, first, last in buffers if first <= t <= last]
 
     def need(t: int) -> int:
-        return sum(v.type.bytes for v in alive(t)) + scratch.get(steps[t], 0)
+        return sum(upper(v.type.bytes) for v in alive(t)) + scratch.get(steps[t], 0)
 
     if not steps:
         return []
     t = max(range(len(steps)), key=need)
     where = f"in step {t} (`{steps[t].name}`)"
-    out = [f"{v.type.bytes} bytes {where}: %{v.name} {v.type}"
-           for v in sorted(alive(t), key=lambda v: -v.type.bytes)[:SHOWN]]
+    out = [f"{upper(v.type.bytes)} bytes {where}: %{v.name} {v.type}"
+           for v in sorted(alive(t), key=lambda v: -upper(v.type.bytes))[:SHOWN]]
     return out + ([f"{scratch[steps[t]]} bytes {where}: its scratch"] if scratch.get(steps[t]) else [])
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from monobloc.errors import ModelError
-from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.graph import Const, Graph, Node, Value
+from monobloc.ir.symbolic import has_open, integers, is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef, onnx_names, opdef
 
@@ -30,11 +31,13 @@ class Builder:
         self.graph, self.before, self.locs, self.name = graph, before, locs, name
 
     def const(self, array: Any, dtype: DType | None = None, name: str = "") -> Value:
+        if is_open(array):
+            array = integers(array, np.int64)
         data = np.asarray(array) if dtype is None else np.asarray(array, dtype.numpy)
         return self.graph.constant(name or (self.name or "c") + ".const", data)
 
     def ints(self, values: Sequence[int]) -> Value:
-        return self.const(np.asarray(list(values), np.int64))
+        return self.const(integers(list(values), np.int64))
 
     def emit(
         self,
@@ -47,6 +50,8 @@ class Builder:
         """A node of a known operator: its `outputs` values, or constants in their place."""
         d = opdef(op)
         attrs = dict(attrs or {})
+        if any(v is not None and v.const is not None and has_open(v.const.array) for v in inputs):
+            return self._of_sizes(d, inputs, attrs, outputs, name or self.name or op.lower())
         types = d.infer(inputs, attrs)[:outputs]
         for t in types:
             if t.size > MAX_ELEMENTS or any(s < 0 for s in t.shape):
@@ -61,6 +66,22 @@ class Builder:
     def one(self, op: str, *inputs: Value | None, **attrs: Any) -> Value:
         return self.emit(op, inputs, attrs)[0]
 
+    def _of_sizes(
+        self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], outputs: int, name: str
+    ) -> list[Value]:
+        """Sizes among the inputs: computed as they are where all inputs are constant and the operator can, else
+        this is for just the sizes they have at the hint."""
+        types = d.infer(inputs, attrs)[:outputs]
+        if folds(inputs, types):
+            arrays = [None if v is None or v.const is None else v.const.array for v in inputs]
+            try:
+                made = arrays[:1] if _keeps_sizes(d, attrs) else d.run(attrs, arrays, outputs)
+                return [self.graph.const_value(name, t, Const(integers(np.asarray(y).tolist(), t.dtype.numpy).reshape(
+                    t.shape))) for y, t in zip(made, types, strict=True)]
+            except (TypeError, ValueError, AttributeError, KeyError):
+                pass
+        return self.emit(d.name, [plain(self.graph, v) for v in inputs], attrs, outputs, name)
+
     def _fold(
         self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], types: list[TensorType], name: str
     ) -> list[Value]:
@@ -71,10 +92,24 @@ class Builder:
         return out
 
 
+def _keeps_sizes(d: OpDef, attrs: dict[str, Any]) -> bool:
+    """Whether it only gives sizes another type, which holds them."""
+    return d.name == "Cast" and attrs["to"] in (DType.I32, DType.I64, DType.U32, DType.U64)
+
+
+def plain(g: Graph, v: Value | None) -> Value | None:
+    """A constant without sizes among its elements: what they are at the hint."""
+    if v is None or v.const is None or not has_open(v.const.array):
+        return v
+    return g.constant(v.name, np.array([int(x) for x in v.const.array.flat], v.dtype.numpy).reshape(v.shape))
+
+
 def folds(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
     """Whether a node is computed now: all its inputs are constant and its outputs not much larger."""
     used = [v for v in inputs if v is not None]
     if any(v.const is None for v in used) or (not used and not types):
+        return False
+    if any(is_open(d) for t in types for d in t.shape):
         return False
     total_in = sum(v.type.bytes for v in used)
     total_out = sum(t.bytes for t in types)

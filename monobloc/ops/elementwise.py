@@ -14,6 +14,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import BOOL, Expr, Fn, Num, call, cast, idx, lift, select
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef, Tol
 from monobloc.ops.contract import INF, NAN, Edge, f32, i8, i32
@@ -23,10 +24,25 @@ Array = np.ndarray
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """numpy's rule; ModelError with both shapes when they do not agree"""
+    if any(is_open(d) for s in shapes for d in s):
+        return _broadcast_open(shapes)
     try:
         return tuple(int(d) for d in np.broadcast_shapes(*shapes))
     except ValueError:
         raise ModelError(f"shapes {' and '.join(map(str, map(list, shapes)))} do not broadcast") from None
+
+
+def _broadcast_open(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    out: list[int] = []
+    for axis in range(-max(map(len, shapes)), 0):
+        met: int = 1
+        for d in (s[axis] for s in shapes if len(s) >= -axis):
+            if met == 1:
+                met = d
+            elif d != 1 and d != met:
+                raise ModelError(f"shapes {' and '.join(map(str, map(list, shapes)))} do not broadcast")
+        out.append(met)
+    return tuple(out)
 
 
 def bcast(x: Fn, shape: Sequence[int], rank: int) -> Fn:

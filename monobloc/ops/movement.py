@@ -14,6 +14,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, all_of, bounds, call, cast, floormod, idx, lift, reduce, select
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
 from monobloc.ops.contract import NAN, Edge, f32
@@ -124,8 +125,24 @@ class Slice(OpDef):
 
 def slice_range(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     """(first, step, count) of ONNX's start:end:step on an axis of size n"""
+    if is_open(n) or is_open(start) or is_open(end):
+        return _open_range(start, end, step, n)
     first, stop, step = slice(start, end, step).indices(n) if step > 0 else _backward(start, end, step, n)
     return first, step, len(range(first, stop, step))
+
+
+def _open_range(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
+    """The same where a run chooses sizes; backwards it is for just one."""
+    if step < 0:
+        return slice_range(int(start), int(end), step, int(n))
+
+    def inside(v: int) -> int:
+        v = v + n if v < 0 else v
+        return 0 if v < 0 else n if v > n else v
+
+    first, stop = inside(start), inside(end)
+    count = -((first - stop) // step)
+    return first, step, count if count > 0 else 0
 
 
 def _backward(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, Num, cast, floordiv, floormod, idx, lift, select
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import has_open, integers, whole
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef
 from monobloc.ops.contract import Edge, f32, i64
@@ -153,7 +154,7 @@ class Size(OpDef):
     codes = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        return [b.const(np.int64(n.inputs[0].type.size))]
+        return [b.const(integers(n.inputs[0].type.size, np.int64))]
 
 
 class Range(OpDef):
@@ -163,7 +164,10 @@ class Range(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         names = ("start", "limit", "delta")
-        start, limit, delta = (np.asarray(n.const(i, w)).reshape(()) for i, w in enumerate(names))
+        given = [np.asarray(n.const(i, w)).reshape(()) for i, w in enumerate(names)]
+        if any(map(has_open, given)):
+            return self._open(b, n, [x.item() for x in given])
+        start, limit, delta = given
         if delta == 0:
             n.fail("has a delta of 0")
         if start.dtype.kind in "iu":
@@ -173,6 +177,36 @@ class Range(OpDef):
         if count > 1 << 28:
             n.fail(f"has {count} elements, from {start} to {limit} by {delta}")
         return [b.const((start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype))]
+
+
+    def _open(self, b: Any, n: Any, given: Sequence[int]) -> Sequence[Value | None]:
+        """Sizes among start, limit and delta"""
+        start, limit, delta = given
+        if delta == 0:
+            n.fail("has a delta of 0")
+        count = -((start - limit) // delta)
+        return b.emit("Iota", [], {"start": start, "delta": delta, "size": count if count > 0 else 0})
+
+
+class Iota(OpDef):
+    """start, start + delta, ...: a Range whose size a run chooses"""
+
+    name = "Iota"
+    internal = True
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        return [TensorType(DType.I64, (attrs["size"],))]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        return np.asarray(attrs["start"] + np.arange(attrs["size"], dtype=np.int64) * attrs["delta"])
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        start, delta = n.attrs["start"], n.attrs["delta"]
+        return lambda i: i * delta + start
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case((), {"start": 3, "delta": 2, "size": 40})
+        yield Case((), {"start": 3, "delta": -2, "size": 5}, "down")
 
 
 class EyeLike(OpDef):
@@ -217,7 +251,7 @@ class Reshape(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        shape = [int(d) for d in n.const(1, "shape").ravel()] if n.input(1) is not None else n.ints("shape", None)
+        shape = [whole(d) for d in n.const(1, "shape").ravel()] if n.input(1) is not None else n.ints("shape", None)
         if not n.attrs.get("allowzero", 0):
             for k, d in enumerate(shape):
                 if d == 0 and k >= x.type.rank:
@@ -253,7 +287,7 @@ class Reshape(OpDef):
 def resolve_shape(old: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """`shape` with its -1 found; ModelError with both shapes when the elements do not agree"""
     size, known = math.prod(old), math.prod(d for d in shape if d != -1)
-    out = tuple(int(d) for d in shape)
+    out = tuple(whole(d) for d in shape)
     if out.count(-1) == 1 and known > 0 and size % known == 0:
         out = tuple(size // known if d == -1 else d for d in out)
     if any(d < 0 for d in out) or math.prod(out) != size:
@@ -322,7 +356,7 @@ def ints_of(n: Any, attr: str, at: int, since: int) -> list[int] | None:
     """Integers that are an attribute before opset `since`, the constant input `at` from then on."""
     if n.opset < since:
         return None if attr not in n.attrs else [int(v) for v in n.attrs[attr]]
-    return None if n.input(at) is None else [int(v) for v in np.asarray(n.const(at, attr)).ravel()]
+    return None if n.input(at) is None else [whole(v) for v in np.asarray(n.const(at, attr)).ravel()]
 
 
 def needed_ints(n: Any, attr: str, at: int, since: int) -> list[int]:
@@ -336,7 +370,7 @@ def needed_ints(n: Any, attr: str, at: int, since: int) -> list[int]:
 
 def sizes(n: Any, values: Array, what: str) -> list[int]:
     """sizes of axes; n.fail when one is negative"""
-    out = [int(v) for v in np.asarray(values).ravel()]
+    out = [whole(v) for v in np.asarray(values).ravel()]
     if any(v < 0 for v in out):
         n.fail(f"has a negative size in {what} {out}")
     return out

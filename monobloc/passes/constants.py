@@ -8,6 +8,7 @@ small integers and widened by the model wait for `narrow`, which knows who can r
 from __future__ import annotations
 
 from monobloc.ir.graph import Graph, Node
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 from monobloc.ops import opdef, sized
 from monobloc.ops.build import evaluate
@@ -33,7 +34,7 @@ def fold_constant_nodes(g: Graph, ctx: PassContext, widen: bool = True) -> bool:
     changed = False
     for node in g.nodes:
         if _computable(node):
-            if not widen and _widens(node):
+            if (not widen and _widens(node)) or any(is_open(d) for v in node.outputs for d in v.shape):
                 continue
             types = [v.type for v in node.outputs]
             for v, y in zip(node.outputs, evaluate(opdef(node), node.inputs, node.attrs, types), strict=True):

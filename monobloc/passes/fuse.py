@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from monobloc.ir.expr import Expr, Load, Op, Reduce, children, free_vars, walk
 from monobloc.ir.functions import EXPENSIVE_FNS, VECTOR_FNS
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import guess, same_shape
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars, node_functions, reader
@@ -246,9 +247,9 @@ def reads_per_element(n: Node, v: Value) -> float:
     if v.type.size == 0:
         return 0
     e = _element(n)
-    loops: dict[Expr, int] = {x: x.extent for x in free_vars(e)}
-    total = _count_reads(e, v, 1, loops, n.outputs[0].type.size)
-    return total / v.type.size
+    loops: dict[Expr, int] = {x: guess(x.extent) for x in free_vars(e)}
+    total = _count_reads(e, v, 1, loops, guess(n.outputs[0].type.size))
+    return total / guess(v.type.size)
 
 
 def _count_reads(e: Expr, v: Value, folded: int, loops: dict[Expr, int], whole: int) -> float:
@@ -257,7 +258,7 @@ def _count_reads(e: Expr, v: Value, folded: int, loops: dict[Expr, int], whole: 
         here = float(whole * folded) if e.source is v else 0.0
         return here + sum(_count_reads(c, v, folded, loops, whole) for c in e.index)
     if isinstance(e, Reduce):
-        size = folded * math.prod(x.extent for x in e.vars)
+        size = folded * math.prod(guess(x.extent) for x in e.vars)
         # a fold that depends on fewer loop indices is computed once per value of those
         needed = math.prod(loops[x] for x in free_vars(e) if x in loops)
         return sum(_count_reads(c, v, size, loops, min(whole, needed)) for c in children(e))
@@ -276,7 +277,7 @@ def hoistable(n: Node, v: Value) -> bool:
 
 def clean_addresses(p: Node, node: Node, v: Value) -> bool:
     """Whether composing two nodes leaves no division in an address that was not there before."""
-    if opdef(node).elementwise and node.outputs[0].shape == v.shape:
+    if opdef(node).elementwise and same_shape(node.outputs[0].shape, v.shape):
         return True
     e = _composed(p, node, v)
     return not any(isinstance(x, Op) and x.fn in ("floordiv", "floormod") for x in walk(e))

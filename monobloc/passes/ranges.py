@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.build import Builder
@@ -71,7 +72,7 @@ def _mark_indices(node: Node, ranges: Ranges) -> bool:
     if node.op not in INDEXED or INDEX_RANGE in node.attrs:
         return False
     indices = node.used[INDEXED[node.op]]
-    if indices.const is not None:
+    if indices.const is not None or any(map(is_open, node.used[0].shape)):
         return False
     r, size = ranges.of(indices), max(node.used[0].shape, default=0)
     if r.lo < -size or (r.lo < 0 and r.hi >= size):

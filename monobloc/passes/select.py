@@ -7,12 +7,14 @@ the code generator, when places are known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from monobloc.ir.graph import Const, Graph, Node, Value
+from monobloc.ir.symbolic import guess, is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.kernels import integer, packing, tiles
 from monobloc.passes import PassContext
@@ -55,7 +57,7 @@ def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple
     t = ctx.target
     m, k, n = collapsed_rows(c), c.x.shape[-1], c.w.shape[-1]
     constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2]) and ctx.stage == "image"
-    chosen = tiles.gemm_tiles(m, n, k, t.f32_lanes, t.vector_registers, caches(t), packed=constant,
+    chosen = tiles.gemm_tiles(guess(m), guess(n), guess(k), t.f32_lanes, t.vector_registers, caches(t), packed=constant,
                               b_type=ELEMENTS[c.w.dtype], nv=_agreed(c, "gemm", ctx) if constant else 0)
     set_kernel(c.node, "gemm", chosen, 0)
     c.node.attrs["packed"] = constant
@@ -83,14 +85,23 @@ def packed_nv(c: Contraction) -> int:
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
+def image_axes(c: Contraction) -> int:
+    """How many leading axes are turns of a loop round the kernel, whose own sizes are constants: those up to the
+    last that a run chooses, where only such are."""
+    leading = c.out.shape[:-1] if c.is_matrix else c.out.shape[:1]
+    return max((k + 1 for k, d in enumerate(leading) if is_open(d)), default=0)
+
+
 def conv_geometry(c: Contraction) -> tiles.Geometry:
     """Shapes and attributes with two spatial axes: one-dimensional convolutions have height 1, and the integer
     kernel's matrix product is the convolution of a column of rows."""
+    images = image_axes(c)
     if c.is_matrix:
-        rows = c.out.type.size // c.out.shape[-1]
+        rows = math.prod(c.out.shape[images:-1])
         return tiles.Geometry((1, rows, 1, c.x.shape[-1]), c.out.shape[-1], (rows, 1), (1, 1))
     a, two = c.root.attrs, c.x.type.rank == 4
     x, w, y = c.x.shape, c.root.inputs[1].shape, c.out.shape  # type: ignore[union-attr]
+    x = (1, *x[1:]) if images else x
 
     def pair(v: Any, fill: int) -> tuple[int, int]:
         return (int(v[0]), int(v[1])) if two else (fill, int(v[0]))

@@ -15,6 +15,7 @@ from monobloc.codegen.place import place
 from monobloc.codegen.unit import scratch_bytes
 from monobloc.codegen.versions import lower_all
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import upper
 from monobloc.link import memory
 from monobloc.link.image import Image
 from monobloc.link.objects import Module, context, copy_graph, read_module
@@ -185,7 +186,7 @@ def _port(x: Any) -> dict[str, Any]:
 
 
 def _buffer(v: Value, offset: int, first: int, last: int) -> dict[str, Any]:
-    return {"name": v.name, "type": str(v.type), "offset": offset, "bytes": v.type.bytes, "first": first,
+    return {"name": v.name, "type": str(v.type), "offset": offset, "bytes": upper(v.type.bytes), "first": first,
             "last": last, "node": v.producer.name if v.producer is not None else None}
 
 

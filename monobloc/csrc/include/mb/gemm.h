@@ -31,7 +31,10 @@ typedef struct {
   long pf_step, pf_dist;         /* elements per k step of the next panel; elements ahead */
   int ku;                        /* chains of the sum (1, 2, 4, 8) for few accumulators; kc = k */
   int epi_loop;                  /* the epilogue is long: keep it once */
+  int n_open;                    /* n is known when it runs: MB_N_SHIFTED or MB_N_SMALL, and nv is 1 */
 } mb_gemm;
+
+enum { MB_N_SHIFTED = 1, MB_N_SMALL = 2 };
 
 typedef void mb_gemm_leaf(const void *ctx, const float *a, const void *b, void *c, long batch,
                           long row, long col, const void *pf, long k0);
@@ -42,10 +45,10 @@ MB_INLINE long mb_gemm_panels(const mb_gemm *d) {
 
 MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
   int rest = (int)(d->n % (d->nv * MB_VL));
-  int nv = tail && rest ? (rest + MB_VL - 1) / MB_VL : d->nv;
+  int nv = d->n_open ? d->nv : tail && rest ? (rest + MB_VL - 1) / MB_VL : d->nv;
   int rem = tail && rest % MB_VL ? rest % MB_VL : MB_VL;
   return (mb_tile){.mr = mr, .wrap = mr ? mr : 1, .xp = d->a_row, .xw = 0, .yp = d->c_row,
-                   .yw = 0, .nv = nv, .rem = rem, .n_small = d->n < MB_VL, .n0 = 1, .n1 = 1,
+                   .yw = 0, .nv = nv, .rem = rem, .n_small = d->n_open ? d->n_open == MB_N_SMALL : d->n < MB_VL, .n0 = 1, .n1 = 1,
                    .xs2 = d->a_k,
                    .b_row = d->b_kind == MB_B_PACKED ? (long)nv * MB_VL : d->b_row, .b_kind = d->b_kind, .pf = d->pf,
                    .b_type = d->b_type, .y_type = d->c_type,
@@ -117,6 +120,35 @@ MB_INLINE void mb_gemm_run(const mb_gemm *d, mb_gemm_leaf *f1, mb_gemm_leaf *f2,
                     long row, long col, const void *pf, long k0) {                                \
     mb_gemm_body(&(D), MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,      \
                  EPI##_s);                                                                        \
+  }
+/* Where m is known when it runs: a leaf for every height up to `most`, of which m takes two. The descriptor is
+ * AT(ctx), made of the run's sizes; what is constant in it is so in the leaf. */
+MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
+  const long tiles = mb_max_long((d.m + most - 1) / most, 1), low = d.m / tiles, more = d.m % tiles;
+  d.mr1 = (int)(more ? low + 1 : mb_max_long(low, 1));
+  d.n1 = (int)(more ? more : d.m ? tiles : 0);
+  d.mr2 = (int)mb_max_long(low, 1);
+  d.n2 = (int)(more ? tiles - more : 0);
+  return d;
+}
+MB_INLINE int mb_gemm_chains(int mr, int nv) {
+  return mr * nv <= 1 ? 8 : mr * nv <= 2 ? 4 : mr * nv <= 4 ? 2 : 1;
+}
+#define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, TAIL, OPEN)                                          \
+  MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
+                    long row, long col, const void *pf, long k0) {                                \
+    mb_gemm d = AT(ctx);                                                                          \
+    d.n_open = OPEN;                                                                              \
+    d.ku = mb_gemm_chains(MR, d.nv);                                                              \
+    mb_gemm_body(&d, MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,        \
+                 EPI##_s);                                                                        \
+  }
+#define MB_GEMM_OPEN(NAME, AT, MOST, FULL, TAIL)                                                  \
+  MB_INLINE void NAME(const void *ctx, const float *a, const void *b, void *c,                    \
+                      const void *next, int tid, int nt) {                                        \
+    const mb_gemm d = mb_gemm_cover(AT(ctx), MOST);                                               \
+    mb_gemm_leaf *const *tail = TAIL;                                                             \
+    mb_gemm_run(&d, FULL[d.mr1], FULL[d.mr2], tail[d.mr1], tail[d.mr2], ctx, a, b, c, next, tid, nt); \
   }
 #define MB_GEMM(NAME, D, EPI)                                                                     \
   MB_GEMM_LEAF(NAME##_tile1, D, EPI, (D).mr1, 0)                                                  \

@@ -1,0 +1,225 @@
+"""Sizes that stay open: `--dim n=1..8` is one graph whose extents a run chooses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import monobloc
+from monobloc import verify_run
+from monobloc.driver import build, compile_to_object, link
+from monobloc.errors import ModelError, UnsupportedError
+from monobloc.frontend import Choices, load_model
+from monobloc.loader import CompiledModel
+from monobloc.options import Options
+
+Weights = dict[str, np.ndarray]
+
+
+def _model(nodes: list[onnx.NodeProto], x: list[int | str], weights: Weights, outs: tuple[str, ...] = ("y",),
+           kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    ports = [helper.make_tensor_value_info("x", kind, x)]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outs]
+    g = helper.make_graph(nodes, "open", ports, ends, [numpy_helper.from_array(v, n) for n, v in weights.items()])
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+node = helper.make_node
+
+
+def _rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _f(*shape: int, seed: int = 0) -> np.ndarray:
+    return (_rng(seed).standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+
+# -- models --------------------------------------------------------------------------------------------
+def attention() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Heads, a mask made of positions, softmax along an open axis, a mean over it; Reshape by Shape."""
+    nodes = [
+        node("MatMul", ["x", "wq"], ["q"]), node("MatMul", ["x", "wk"], ["k"]), node("MatMul", ["x", "wv"], ["v"]),
+        node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "i0"], ["n"]), node("Gather", ["shape", "i1"], ["t"]),
+        node("Concat", ["n", "t", "heads"], ["split"], axis=0),
+        *(n for s in "qkv" for n in (node("Reshape", [s, "split"], [s + "r"]),
+                                     node("Transpose", [s + "r"], [s + "h"], perm=[0, 2, 1, 3]))),
+        node("Transpose", ["kh"], ["kt"], perm=[0, 1, 3, 2]), node("MatMul", ["qh", "kt"], ["s0"]),
+        node("Squeeze", ["t"], ["ts"]), node("Range", ["zero", "ts", "one"], ["pos"]),
+        node("Unsqueeze", ["pos", "a1"], ["rows"]), node("GreaterOrEqual", ["rows", "pos"], ["seen"]),
+        node("Where", ["seen", "s0", "low"], ["s"]), node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "vh"], ["o"]), node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        node("Concat", ["n", "t", "wide"], ["join"], axis=0), node("Reshape", ["ot", "join"], ["h"]),
+        node("MatMul", ["h", "wo"], ["ho"]), node("Add", ["ho", "x"], ["r"]),
+        node("LayerNormalization", ["r", "g", "b"], ["y"], axis=-1), node("ReduceMean", ["y"], ["z"], axes=[1]),
+        node("ReduceMax", ["y"], ["top"], axes=[0, 1], keepdims=0),
+    ]
+    weights = {
+        "wq": _f(24, 24, seed=1), "wk": _f(24, 24, seed=2), "wv": _f(24, 24, seed=3), "wo": _f(24, 24, seed=4),
+        "g": _f(24, seed=5), "b": _f(24, seed=6), "low": np.float32(-1e9), "i0": np.array([0]), "i1": np.array([1]),
+        "heads": np.array([3, 8]), "wide": np.array([24]), "zero": np.int64(0), "one": np.int64(1),
+        "a1": np.array([1]),
+    }
+    return _model(nodes, ["n", "t", 24], weights, ("y", "z", "top")), {"n": range(1, 4), "t": range(1, 38)}
+
+
+def pictures() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Convolutions of every family, pooling, a residual, a flattened product."""
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", ["a"], ["ar"]),
+        node("Conv", ["ar", "wd"], ["d"], group=20, pads=[1, 1, 1, 1]), node("HardSwish", ["d"], ["dr"]),
+        node("Conv", ["dr", "wp", "bp"], ["p"]), node("Add", ["p", "ar"], ["s"]),
+        node("Conv", ["s", "wf"], ["few"], pads=[1, 1, 1, 1]), node("Sigmoid", ["few"], ["few_s"]),
+        node("MaxPool", ["s"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", ["m"], ["g"]), node("Flatten", ["g"], ["f"]),
+        node("Gemm", ["f", "wg", "bg"], ["y"], transB=1), node("Flatten", ["few_s"], ["mask"]),
+        node("Concat", ["y", "mask"], ["both"], axis=1),
+    ]
+    weights = {"w1": _f(20, 3, 3, 3), "b1": _f(20, seed=1), "wd": _f(20, 1, 3, 3, seed=2),
+               "wp": _f(20, 20, 1, 1, seed=3), "bp": _f(20, seed=4), "wf": _f(2, 20, 3, 3, seed=5),
+               "wg": _f(7, 20, seed=6), "bg": _f(7, seed=7)}
+    return _model(nodes, ["n", 3, 20, 36], weights, ("y", "both")), {"n": range(1, 6)}
+
+
+def bytes_() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """QDQ: an integer convolution, a depthwise one and a product, batches open."""
+    scales = {"xs": np.float32(0.05), "ws": np.float32(0.02), "hs": np.float32(0.1), "z": np.uint8(128),
+              "zw": np.int8(0)}
+    w = {"w": _rng(1).integers(-90, 90, (24, 3, 3, 3)).astype(np.int8),
+         "d": _rng(2).integers(-90, 90, (24, 1, 3, 3)).astype(np.int8),
+         "m": _rng(3).integers(-90, 90, (24, 17)).astype(np.int8)}
+
+    def deq(name: str) -> onnx.NodeProto:
+        return node("DequantizeLinear", [name, "ws", "zw"], [name + "f"])
+
+    def squeezed(name: str, scale: str = "hs") -> list[onnx.NodeProto]:
+        return [node("QuantizeLinear", [name, scale, "z"], [name + "q"]),
+                node("DequantizeLinear", [name + "q", scale, "z"], [name + "d"])]
+
+    nodes = [*squeezed("x", "xs"), deq("w"), node("Conv", ["xd", "wf"], ["h"]), *squeezed("h"), deq("d"),
+             node("Conv", ["hd", "df"], ["e"], group=24, pads=[1, 1, 1, 1]), *squeezed("e"),
+             node("Transpose", ["ed"], ["et"], perm=[0, 2, 3, 1]), deq("m"), node("MatMul", ["et", "mf"], ["p"]),
+             *squeezed("p"), node("Identity", ["pd"], ["y"])]
+    return _model(nodes, ["n", 3, 9, 10], {**w, **scales}), {"n": range(1, 5)}
+
+
+def lines() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Element by element along open axes: slices from both ends, a concatenation, padding, a running sum of parts."""
+    nodes = [
+        node("Slice", ["x", "one", "end", "axis"], ["tail"]), node("Slice", ["x", "zero", "last", "axis"], ["head"]),
+        node("Sub", ["tail", "head"], ["diff"]), node("Concat", ["x", "diff"], ["c"], axis=1),
+        node("Tanh", ["c"], ["y"]), node("ReduceSum", ["c", "axis"], ["z"], keepdims=0),
+        node("Pad", ["x", "pads"], ["pad"]), node("ReduceMax", ["pad"], ["top"], axes=[2]),
+    ]
+    ints = {"one": [1], "zero": [0], "end": [1 << 40], "last": [-1], "axis": [1], "pads": [0, 1, 0, 0, 2, 0]}
+    return (_model(nodes, ["n", "t", 5], {k: np.array(v) for k, v in ints.items()}, ("y", "z", "top")),
+            {"n": range(1, 4), "t": range(2, 71)})
+
+
+def recurrent() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """A recurrence over an open number of steps, both ways."""
+    nodes = [node("GRU", ["x", "w", "r"], ["h", "last"], hidden_size=4, direction="bidirectional"),
+             node("Transpose", ["h"], ["y"], perm=[2, 0, 1, 3])]
+    return (_model(nodes, ["t", "n", 3], {"w": _f(2, 12, 3), "r": _f(2, 12, 4)}, ("y", "last")),
+            {"t": range(1, 21), "n": range(1, 4)})
+
+
+MODELS = {"attention": attention, "pictures": pictures, "bytes": bytes_, "lines": lines, "recurrent": recurrent}
+TOLERANCE = {"bytes": dict(rtol=0, atol=0.11)}  # a step of the quantizer
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_size_is_right(name: str, threads: int, tmp_path: Path, cache: Path) -> None:
+    model, dims = MODELS[name]()
+    path = tmp_path / f"{name}.onnx"
+    onnx.save(model, path)
+    graphs = load_model(path, Choices(dims=dims)).graphs
+    assert any(g.space is not None for g in graphs), "nothing stayed open"
+    build([path], tmp_path / "m.so", "shared", Options(dims={k: tuple(v) for k, v in dims.items()}, threads=threads,
+                                                       cache=cache))
+    m = CompiledModel(tmp_path / "m.so")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    for at in _points(dims):
+        declared = [d.dim_param or d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+        x = _rng(sum(at.values())).standard_normal([at.get(d, d) for d in declared]).astype(np.float32)
+        for key, want in zip(names, session.run(names, {"x": x}), strict=True):
+            got = m.run({"x": x})[key]
+            assert got.shape == want.shape, at
+            np.testing.assert_allclose(got, want, err_msg=f"{key} at {at}",
+                                       **TOLERANCE.get(name, dict(rtol=1e-4, atol=1e-5)))
+    m.stop()
+
+
+def _points(dims: dict[str, range]) -> list[dict[str, int]]:
+    """All sizes of each dimension, with those of the others that are at their ends."""
+    out: list[dict[str, int]] = []
+    for name, sizes in dims.items():
+        others = [d for d in dims if d != name]
+        for n in sizes:
+            for ends in ([0], [-1]) if others else ([0],):
+                out.append({name: n, **{d: dims[d][e] for d in others for e in ends}})
+    return out
+
+
+def test_largest_memory_and_one_set_of_weights(tmp_path: Path, cache: Path) -> None:
+    model, dims = attention()
+    path = tmp_path / "a.onnx"
+    onnx.save(model, path)
+    one = monobloc.compile(path, dim=dims, cache=cache)
+    largest = monobloc.compile(path, dim={k: v[-1] for k, v in dims.items()}, cache=cache)
+    assert one.arena_bytes <= 1.3 * largest.arena_bytes + 256
+    data = one.path.read_bytes()
+    for w in model.graph.initializer:
+        a = numpy_helper.to_array(w)
+        if a.ndim == 2:
+            assert data.count(a[3, :4].tobytes()) == 1, w.name
+    with pytest.raises(ModelError, match=r"dimension `t` is 38, a takes 1\.\.37"):
+        one.run({"x": np.zeros((1, 38, 24), np.float32)})
+
+
+def _wide(tmp_path: Path) -> Path:
+    path = tmp_path / "wide.onnx"
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    onnx.save(_model(nodes, [1, 3, 8, "width"], {"w": _f(5, 3, 3, 3)}), path)
+    return path
+
+
+def test_what_cannot_stay_open(tmp_path: Path) -> None:
+    """A convolution's width decides its tiles: the dimension is named, and what to do."""
+    with pytest.raises(UnsupportedError) as e:
+        build([_wide(tmp_path)], tmp_path / "m.so", "shared", Options(dims={"width": tuple(range(1, 101))}))
+    assert "versions for sizes that stay open" in str(e.value) and "it is told apart whether (width" in str(e.value)
+
+
+def test_few_sizes_that_cannot_stay_open_are_versions(tmp_path: Path, cache: Path) -> None:
+    m = monobloc.compile(_wide(tmp_path), dim={"width": range(7, 17)}, cache=cache)
+    session = onnxruntime.InferenceSession(str(tmp_path / "wide.onnx"), providers=["CPUExecutionProvider"])
+    for w in range(7, 17):
+        x = _rng(w).standard_normal((1, 3, 8, w)).astype(np.float32)
+        np.testing.assert_allclose(m(x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_objects_keep_sizes_open(tmp_path: Path, cache: Path) -> None:
+    """Compiled by itself, bound and linked; verified by the reference of the graph at each size."""
+    model, dims = attention()
+    onnx.save(model, tmp_path / "a.onnx")
+    compile_to_object(tmp_path / "a.onnx", tmp_path / "a.o", Options(dims={k: tuple(v) for k, v in dims.items()},
+                                                                     cache=cache))
+    link([tmp_path / "a.o"], tmp_path / "own.so", "shared", Options(graph_lto=False, cache=cache))
+    own = CompiledModel(tmp_path / "own.so")
+    link([tmp_path / "a.o"], tmp_path / "a.so", "shared", Options(keep_outputs=("z",), cache=cache))
+    m, graphs = CompiledModel(tmp_path / "a.so"), load_model(tmp_path / "a.onnx", Choices(dims=dims)).graphs
+    for n, t in ((1, 1), (1, 9), (3, 1), (2, 2), (3, 37)):
+        feeds = {"x": _rng(n + t).standard_normal((n, t, 24)).astype(np.float32)}
+        want = verify_run.reference(graphs, feeds)["z"]
+        got = m.run(feeds)
+        assert list(got) == ["z"]
+        np.testing.assert_allclose(got["z"], want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(own.run(feeds)["z"], want, rtol=1e-4, atol=1e-5)
