@@ -177,3 +177,19 @@ def test_a_condition_that_is_known_leaves_one_branch() -> None:
             return torch.cond(torch.tensor(True), lambda x: x.exp(), lambda x: torch.special.i0(x), (x,))
 
     assert [n.op for n in load_model(export(Known(), (torch.randn(3),))).graph.nodes] == ["Exp"]
+
+
+def test_outputs_whose_size_data_decide_have_their_true_size(cache: Path) -> None:
+    class Finds(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            kept = x[x[:, 0] > 0]
+            return torch.nonzero(x > 1), torch.masked_select(x, y > 0) * 2 + 1, kept + y
+
+    program = export(Finds(), (torch.randn(5, 3), torch.randn(3)))
+    m = monobloc.compile(program, lto="none", cache=cache)
+    session = Session(program)
+    rng = np.random.default_rng(4)
+    for scale in (1, 0, 5):
+        feeds = {"x": (scale * rng.standard_normal((5, 3))).astype(np.float32), "y": np.array([1, -1, 2], np.float32)}
+        want, got = session.run(feeds), m.run(feeds)
+        assert not {k: d for k in want if (d := differs(got[k], want[k]))}

@@ -12,11 +12,13 @@ from monobloc.frontend.torch import (
     products,
     recurrent,
     reductions,
+    sized,
     windows,
 )
 from monobloc.frontend.torch.node import Reader
 
 READERS: dict[str, Reader] = {
     **creation.READERS, **elementwise.READERS, **indexing.READERS, **movement.READERS, **norms.READERS,
-    **products.READERS, **recurrent.READERS, **reductions.READERS, **windows.READERS, **complexes.READERS,
+    **products.READERS, **recurrent.READERS, **reductions.READERS, **sized.READERS, **windows.READERS,
+    **complexes.READERS,
 }  # fmt: skip

@@ -34,6 +34,8 @@ from monobloc.frontend.torch.control import CONTROL
 from monobloc.frontend.torch.families import READERS
 from monobloc.frontend.torch.node import AtenNode
 from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
+from monobloc.frontend.torch.sized import has_ragged
+from monobloc.frontend.torch.sized import read as read_ragged
 from monobloc.frontend.torch.sizes import IGNORED, NUMBERS, computed
 from monobloc.frontend.torch.tensors import array_of, dtype_of, identity_of
 from monobloc.frontend.torch.where import Missing, full_name, label, place
@@ -41,6 +43,7 @@ from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import TensorType
 from monobloc.ops.build import Builder
+from monobloc.ops.sized import Ragged, packed
 
 UNKNOWN = object()  # what a call that failed would have made
 
@@ -285,6 +288,8 @@ class _Import:
         metas = named_arguments(n.target, _metas(n.args), _metas(n.kwargs))
         needed = frozenset(u.args[1] for u in n.users if u.target is operator.getitem)
         call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed)
+        if has_ragged(named):
+            return read_ragged(call, READERS)
         return read_complex(call, READERS) if has_complex(named) else reader(call)
 
     def _body(self, module: Any, given: Sequence[Any], graph: Graph) -> list[Any]:
@@ -365,6 +370,8 @@ class _Import:
             v = self.env.get(leaf, UNKNOWN) if isinstance(leaf, torch.fx.Node) else leaf
             if not name or v is UNKNOWN or v is None:
                 continue
+            if isinstance(v, Ragged):
+                v = packed(self.builder, v, name)
             if isinstance(v, Complex):
                 self._report(UnsupportedError(f"output '{name}' is complex, which is not supported",
                                               hints=["return `torch.view_as_real(y)`"]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
+from monobloc.frontend.torch.sized import rows_of
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 
@@ -72,7 +73,9 @@ def as_tuples(n: AtenNode, found: Sequence[Value]) -> Value:
 
 
 def index(n: AtenNode) -> Results:
-    x = n.x()
+    x, given = n.x(), n["indices"]
+    if len(given) == 1 and given[0] is not None and given[0].dtype is BOOL and given[0].const is None:
+        return rows_of(n, x, given[0])
     axes, found = advanced(n, x)
     if not axes:
         return x
@@ -200,14 +203,6 @@ def index_write(reduction: str, source: str) -> Reader:
     return read
 
 
-def data_sized(n: AtenNode) -> Results:
-    """nonzero and its kin, of constants only"""
-    x = n.x()
-    if x.const is None:
-        n.unsupported("a result whose size depends on data", hints=["give it a fixed size: `torch.where`, `topk`"])
-    return n.b.const(np.stack(np.nonzero(x.const.array), 1), I64)
-
-
 READERS: dict[str, Reader] = {
     "embedding.default": embedding, "index_select.default": index_select, "gather.default": gather,
     "take.default": take, "index.Tensor": index, "_unsafe_index.Tensor": index, "_embedding_bag.default": embedding_bag,
@@ -218,5 +213,4 @@ READERS: dict[str, Reader] = {
     "scatter_reduce.two": scattered("none", "src"), "masked_scatter.default": masked_scatter,
     "index_add.default": index_write("add", "source"), "index_copy.default": index_write("none", "source"),
     "index_fill.int_Scalar": index_write("none", "value"), "index_fill.int_Tensor": index_write("none", "value"),
-    "nonzero.default": data_sized,
 }  # fmt: skip
