@@ -160,18 +160,7 @@ def transpose_conv(n: TflNode) -> Result:
     if len(out) != 4 or w.type.rank != 4:
         n.fail(f"has the output shape {out} and weights of {w.type}")
     x = n.first(2)
-    strides = [n.options.whole(2), n.options.whole(1)]
-    if min(strides) < 1 or n.options.whole(0, "b") not in (SAME, VALID):
-        n.fail(f"has the strides {strides}")
-    kernel = list(w.shape[1:3])
-    full = [(d - 1) * s + k for d, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
-    totals = [0, 0]
-    if n.options.whole(0, "b") == SAME:
-        totals = [max((-(-o // s) - 1) * s + k - o, 0) for o, s, k in zip(out[1:3], strides, kernel, strict=True)]
-    begin = [t // 2 for t in totals]
-    end = [f - p - o for f, p, o in zip(full, begin, out[1:3], strict=True)]
-    attrs = {"kernel_shape": kernel, "strides": strides, "pads": begin + [max(e, 0) for e in end],
-             "dilations": [1, 1], "group": 1, "output_padding": [max(-e, 0) for e in end]}
+    attrs = spread(n, x, w, out[1:3], [n.options.whole(2), n.options.whole(1)], n.options.whole(0, "b"))
     weights, bias = transpose(n.b, w, (3, 0, 1, 2)), n.x(3) if n.has(3) else None
     activation = n.options.whole(3, "b")
     if x.dtype is F32 and w.dtype is F32:
@@ -182,6 +171,21 @@ def transpose_conv(n: TflNode) -> Result:
     total = n.b.one("ConvTranspose", *values, None, **attrs)
     n.ins = [n.ins[2], n.ins[1], n.ins[0]]  # for the factors: x, weights
     return [Held(first=scaled(n, total, bias, activation, (-1, 1, 1)))]
+
+
+def spread(n: TflNode, x: Value, w: Value, out: list[int], strides: list[int], padding: int) -> Attrs:
+    """The window of a transposed convolution of weights [out, h, w, in] that gives images of the size `out`"""
+    if min(strides) < 1 or padding not in (SAME, VALID):
+        n.fail(f"has the strides {strides} and the padding {padding}")
+    kernel = list(w.shape[1:3])
+    full = [(d - 1) * s + k for d, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
+    totals = [0, 0]
+    if padding == SAME:
+        totals = [max((-(-o // s) - 1) * s + k - o, 0) for o, s, k in zip(out, strides, kernel, strict=True)]
+    begin = [t // 2 for t in totals]
+    end = [f - p - o for f, p, o in zip(full, begin, out, strict=True)]
+    return {"kernel_shape": kernel, "strides": strides, "pads": begin + [max(e, 0) for e in end],
+            "dilations": [1, 1], "group": 1, "output_padding": [max(-e, 0) for e in end]}
 
 
 def centred(n: TflNode, v: Value, i: int, d: DType) -> Value:

@@ -26,6 +26,7 @@ from monobloc.frontend.tflite import (
     filters,
     folds,
     indexing,
+    mediapipe,
     movement,
     products,
     recurrent,
@@ -43,8 +44,8 @@ MAX_CALLS = 20
 
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
-    **folds.READERS, **indexing.READERS, **movement.READERS, **products.READERS, **recurrent.READERS,
-    **resizing.READERS, **variables.READERS,
+    **folds.READERS, **indexing.READERS, **mediapipe.READERS, **movement.READERS, **products.READERS,
+    **recurrent.READERS, **resizing.READERS, **variables.READERS,
 }  # fmt: skip
 
 
