@@ -153,6 +153,18 @@ class UnpackBits(OpDef):
             yield Case((rng.integers(0, 256, (3, 9)).astype(np.uint8),), {"bits": bits}, f"{bits}")
 
 
+def planes(b: Any, x: Value, blocks: int, block: int, bits: int) -> Value:
+    """x as BlockProduct reads it: [M, blocks, planes, blob] in float, zeros where the last block is not full"""
+    per, size = 8 // bits, x.shape[-1]
+    x = x if x.dtype is F32 else b.one("Cast", x, to=F32)
+    x = b.one("Reshape", x, shape=[x.type.size // size, size])
+    if size < blocks * block:
+        zeros = b.const(np.zeros((1, blocks * block - size), np.float32))
+        x = b.one("Concat", x, b.one("Expand", zeros, shape=[x.shape[0], zeros.shape[1]]), axis=1)
+    x = b.one("Reshape", x, shape=[x.shape[0], blocks, block // per, per])
+    return b.one("Transpose", x, perm=[0, 1, 3, 2])
+
+
 # -- reading ------------------------------------------------------------------------------------------
 class MatMulNBits(OpDef):
     """A times packed weights: read as BlockProduct"""
@@ -178,7 +190,7 @@ class MatMulNBits(OpDef):
             zero = self._shaped(b, n, zero, (columns, per_row))
         if groups is not None:
             x, w = self._sorted(b, n, x, w, block, bits)
-        y = b.one("BlockProduct", self._planes(b, x, blocks, block, bits), w, scale, zero, bits=bits)
+        y = b.one("BlockProduct", planes(b, x, blocks, block, bits), w, scale, zero, bits=bits)
         y = b.one("Reshape", y if x.dtype is F32 else b.one("Cast", y, to=x.dtype), shape=[*x.shape[:-1], columns])
         return [y if bias is None else b.one("Add", y, bias)]
 
@@ -188,17 +200,6 @@ class MatMulNBits(OpDef):
         if v.type.size != int(np.prod(shape)):
             n.fail(f"an input has shape {list(v.shape)}, its attributes say {list(shape)}")
         return b.one("Reshape", v, shape=list(shape))
-
-    def _planes(self, b: Any, x: Value, blocks: int, block: int, bits: int) -> Value:
-        """[M, blocks, planes, blob] in float"""
-        per, size = 8 // bits, x.shape[-1]
-        x = x if x.dtype is F32 else b.one("Cast", x, to=F32)
-        x = b.one("Reshape", x, shape=[x.type.size // size, size])
-        if size < blocks * block:
-            zeros = b.const(np.zeros((1, blocks * block - size), np.float32))
-            x = b.one("Concat", x, b.one("Expand", zeros, shape=[x.shape[0], zeros.shape[1]]), axis=1)
-        x = b.one("Reshape", x, shape=[x.shape[0], blocks, block // per, per])
-        return b.one("Transpose", x, perm=[0, 1, 3, 2])
 
     def _sorted(self, b: Any, n: Any, x: Value, w: Value, block: int, bits: int) -> tuple[Value, Value]:
         """Rows in the order of their groups (`g_idx` says which scale a row has), as x's elements then are."""

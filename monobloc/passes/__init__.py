@@ -52,6 +52,7 @@ class Pass(Protocol):
 def pipeline() -> list[Pass]:
     """The passes in order. Each line is one idea and one file."""
     from monobloc.passes import (
+        blocks,
         canonicalize,
         constants,
         control,
@@ -81,6 +82,7 @@ def pipeline() -> list[Pass]:
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart
         canonicalize.Canonicalize(),  # one way to write each thing: Gemm is MatMul, bias is Add
         patterns.Patterns(),  # what exporters spelled out becomes the operator again: LayerNorm, Gelu
+        blocks.Blocks(),  # weights of few bits, or with a scale a block, stay packed where they are read
         narrow.Narrow(),  # weights of halves or small integers stay that: products and lookups read them so
         cse.Cse(),  # equal nodes are one, before constants make them differ
         ranges.RangesPass(),  # what a value can be removes clips, checks and casts that do nothing

@@ -55,4 +55,5 @@ def _computable(node: Node) -> bool:
 def _widens(node: Node) -> bool:
     """Whether it makes more than a few floats of something smaller."""
     grown, stored = (sum(v.type.bytes for v in values) for values in (node.outputs, node.used))
-    return node.op in WIDENING and node.outputs[0].dtype is DType.F32 and grown > max(stored, FEW_BYTES)
+    floats = node.outputs[0].dtype is DType.F32 or (node.op == "DequantizeLinear" and node.outputs[0].dtype.is_float)
+    return node.op in WIDENING and floats and grown > max(stored, FEW_BYTES)
