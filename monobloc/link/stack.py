@@ -19,6 +19,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from monobloc.errors import InternalError, LinkError
@@ -52,6 +53,12 @@ class CallGraph:
     frames: Mapping[int, int]
     calls: Mapping[int, tuple[int | str, ...]]  # a str: not in this file
     layers: tuple[int, ...]
+
+    @cached_property
+    def handed_out(self) -> tuple[int, ...]:
+        """Layers that the pool may call: not those that run others, whose regions are run by who runs them"""
+        own = {*self.layers, *(f for f, name in self.names.items() if name in _DISPATCH)}
+        return tuple(f for f in self.layers if own.isdisjoint(self.calls.get(f, ())))
 
 
 def plain(name: str) -> str:
@@ -219,7 +226,7 @@ class _Walk:
 
     def callees(self, f: int) -> tuple[int | str, ...]:
         direct = self.graph.calls.get(f, ())
-        handed_out = self.graph.layers if self.graph.names[f] in _DISPATCH else ()
+        handed_out = self.graph.handed_out if self.graph.names[f] in _DISPATCH else ()
         return (*direct, *handed_out)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from control_graphs import controlled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_graphs import Maker, chain, from_case, operators
@@ -156,4 +157,24 @@ def test_compiled_cases(part: int, tmp_path: Path) -> None:
     """Every operator's cases, fused with what stands before and behind them."""
     made = [(f"{op.name} {c.name}, seed {SEED + k}", from_case(SEED + k, op, c)) for k, (op, c) in enumerate(CASES)]
     bad = compiled_differs(made[part::4], tmp_path, Options(lto="none", threads=2, jobs=2))
+    assert not bad, "\n".join(bad)
+
+
+# -- control flow --------------------------------------------------------------------------------------
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(SEEDS)
+def test_passes_keep_the_meaning_of_choices_and_loops(seed: int) -> None:
+    m = controlled(seed)
+    want = interpret(m.g, m.feeds)
+    g = copy_graph(m.g)
+    assert print_graph(g) == print_graph(m.g)
+    run_passes(g, PassContext(resolve()), [p for p in pipeline() if p.name not in ("select", "share")])
+    assert print_graph(copy_graph(g)) == print_graph(g)
+    wrong = differences(interpret(g, m.feeds), want)
+    assert not wrong, f"seed {seed}: {wrong}\n{print_graph(m.g)}"
+
+
+def test_compiled_choices_and_loops(tmp_path: Path) -> None:
+    makers = [(f"controlled({s})", controlled(s)) for s in range(SEED + 24, SEED + 40)]
+    bad = compiled_differs(makers, tmp_path, Options(lto="none", threads=2, jobs=2))
     assert not bad, "\n".join(bad)
