@@ -25,7 +25,7 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.control import UNBOUND, Loop, OpenRegion, close
 from monobloc.ops.movement import slice_of
-from monobloc.ops.sequence import Bundle
+from monobloc.ops.sequence import Bundle, Items
 from monobloc.ops.sized import Ragged
 
 if TYPE_CHECKING:
@@ -72,8 +72,15 @@ def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, lab
             made.append(w.subgraph(attrs[key], [], frame, f"{label}/{key}"))
         regions.append(region)
     _advise(w, before, _binds("a branch is left out where its condition is known", condition))
-    for region, outs in zip(regions, made, strict=True):  # both are read before anything is wrong
-        region.outputs = _named(_tensors(_all_known(outs)))
+    hints = _binds("fix what decides while compiling", condition)
+    known = [_all_known(outs) for outs in made]  # both are read before anything is wrong
+    forms = [[_form(v) for v in outs] for outs in known]
+    for k, (a, c) in enumerate(zip(*forms, strict=False)):
+        if a != c:
+            one, other = (outs[k].type for outs in known)
+            raise _differs(f"output {k} is {one} in one branch and {other} in the other", condition)
+    for region, outs in zip(regions, known, strict=True):
+        region.outputs = _named(_tensors(_flat(outs), hints))
     yes, no = ([v.type for _, v in r.outputs] for r in regions)
     if len(yes) != len(no):
         raise ModelError(f"its branches have {len(yes)} and {len(no)} outputs, but must have the same")
@@ -84,7 +91,7 @@ def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, lab
     b = w.builder
     b.name, b.locs = label, (label,)
     inside = {"then": regions[0], "else": regions[1]}
-    return list(b.graph.make("If", [condition, *given], yes, inside, name=label, locs=b.locs).outputs)
+    return _formed(b.graph.make("If", [condition, *given], yes, inside, name=label, locs=b.locs).outputs, forms[0])
 
 
 def _advise(w: Walker, before: int, hints: Sequence[str]) -> None:
@@ -105,12 +112,27 @@ def _all_known(outs: Sequence[Binding]) -> list[Any]:
     return known
 
 
-def _tensors(values: Sequence[Any]) -> list[Value]:
+def _tensors(values: Sequence[Any], hints: Sequence[str] = ()) -> list[Value]:
     """What goes in and out of regions"""
     for v in values:
         if not isinstance(v, Value):
-            raise UnsupportedError(f"{v.type} that data decide is not supported")
+            raise UnsupportedError(f"{v.type} that data decide is not supported", hints=hints)
     return list(values)
+
+
+def _form(v: Any) -> Any:
+    """Of a sequence how many items it has and of which type; of an optional whether it is there"""
+    return (len(v.values), v.dtype) if isinstance(v, Items) else None if isinstance(v, Value) else "absent"
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    """Sequences by their items"""
+    return [x for v in values for x in (v.values if isinstance(v, Items) else (v,))]
+
+
+def _formed(values: Sequence[Value], forms: Sequence[Any]) -> list[Binding]:
+    rest = iter(values)
+    return [next(rest) if f is None else Items(tuple(next(rest) for _ in range(f[0])), f[1]) for f in forms]
 
 
 def _named(values: Sequence[Value]) -> list[tuple[str, Value]]:
@@ -187,7 +209,8 @@ class _Kept:
         if most > MAX_TRIPS or trips is None or trips.const is not None:
             most, trips = most if most <= MAX_TRIPS else UNBOUND, None
         one = self.body.graph.input[0].type.tensor_type.shape.dim if self.body.graph.input else ()
-        known = _tensors([v for v in states if v is not None])
+        hints = [h for v in (trips, condition) for h in _binds("a loop is written out where its end is known", v)]
+        known = _tensors([v for v in states if v is not None], hints)
         with opened(self.w, self.label) as region:
             number = region.add_input(f"{self.label}/i", TensorType(DType.I64, (1,) if len(one) == 1 else ()))
             always = self.w.builder.const(np.bool_(True))
@@ -219,7 +242,7 @@ class _Kept:
         outs = self.w.subgraph(self.body, inputs, self.frame, self.label)
         hints = [h for v in ends for h in _binds("a loop is written out where its end is known", v)]
         _advise(self.w, before, hints)
-        return _tensors(_all_known(outs))
+        return _tensors(_all_known(outs), hints)
 
     def _node(
         self, region: OpenRegion, trips: Value | None, condition: Value | None, most: int, states: Sequence[Value],

@@ -102,6 +102,28 @@ def test_a_branch_gives_a_sequence() -> None:
     check(m, {"x": floats(2)})
 
 
+RUN_TIME = """g (float[2] x, bool c) => (seq(float[2]) y, float[2] z) {
+  y, z = If(c) <then_branch = t () => (seq(float[2]) a, float[2] p) { p = Neg(x) a = SequenceConstruct(x, p) },
+                else_branch = e () => (seq(float[2]) b, float[2] q) { q = Abs(x) b = SequenceConstruct(%s) }>
+}"""
+
+
+def test_a_branch_that_data_decide() -> None:
+    """Sequences of one form go through it item by item; of two forms they cannot."""
+    for c in (True, False):
+        check(text(RUN_TIME % "q, q"), {"x": floats(2), "c": np.array(c)})
+    with pytest.raises(MonoblocError, match="in the other; a type that data decide.*\n.*`--bind c=...`"):
+        load_onnx(text(RUN_TIME % "q"))
+    check(text(RUN_TIME % "q"), {"x": floats(2), "c": np.array(False)}, bind={"c": np.array(False)})
+
+
+def test_a_loop_that_data_end() -> None:
+    m = text(LOOP.replace("n = Constant<value_int = 3>()", "").replace("float[2] x", "float[2] x, int64 n"))
+    with pytest.raises(MonoblocError, match="a sequence of 0 tensors of f32 that data decide.*\n.*`--bind n=...`"):
+        load_onnx(m)
+    check(m, {"x": floats(2), "n": np.array(3)}, bind={"n": np.array(3)})
+
+
 def test_an_index_that_is_data() -> None:
     """It picks among items of one type; outside is an error, not another item."""
     m = text("g (float[3] a, float[3] b, int64 k) => (float[3] y) { s = SequenceConstruct(a, b) y = SequenceAt(s, k) }")
