@@ -270,7 +270,7 @@ class Walker:
         for i, name in enumerate(f.input):
             frame.names[name] = inputs[i] if i < len(inputs) else None
         self.body(f.node, frame, list(f.output))
-        return [frame.find(name) for name in f.output]
+        return [frame.find(name) if frame.knows(name) else None for name in f.output]
 
     def _branch(self, condition: np.ndarray, attrs: dict[str, Any], frame: Frame, label: str) -> list[Binding]:
         """The outputs of the branch of an If that is taken; the other one is never looked at."""
@@ -289,6 +289,9 @@ class Walker:
         self.constants(g, inner, {})
         inner.names.update({v.name: x for v, x in zip(g.input, inputs, strict=True)})
         self.body(g.node, inner, [v.name for v in g.output])
+        for v in g.output:
+            if not inner.knows(v.name):
+                raise ModelError(f"the body's output '{v.name}' is made by nothing")
         return [inner.find(v.name) for v in g.output]
 
     def _deeper(self, frame: Frame) -> int:

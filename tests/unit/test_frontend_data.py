@@ -254,6 +254,19 @@ def small_models(folder: Path) -> list[Path]:
     return [folder / "small.onnx", folder / "weights.onnx"]
 
 
+@pytest.mark.parametrize(("name", "said"), [("", "output '' is made by nothing"), ("gone", "which nothing makes")])
+def test_a_body_gives_what_nothing_makes(tmp_path: Path, name: str, said: str) -> None:
+    model = onnx.load(small_models(tmp_path)[0])
+    branch = next(n for n in model.graph.node if n.op_type == "If").attribute[0].g
+    branch.output[0].name = name
+    with pytest.raises(MonoblocError, match=said):
+        load_onnx(model)
+    model = onnx.load(tmp_path / "small.onnx")
+    model.functions[0].output[0] = name
+    with pytest.raises(MonoblocError, match=f"output 0 \\('z'\\) is not supported|{said}"):
+        load_onnx(model)
+
+
 def test_fuzzer_starts_from_good_models(tmp_path: Path) -> None:
     for path in small_models(tmp_path):
         load_onnx(path)
