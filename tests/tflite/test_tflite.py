@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tfl_cases
 from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
 
 import monobloc
@@ -159,8 +160,10 @@ def test_not_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files_are_errors_of_ours(seed: int) -> None:
     rng = random.Random(seed)
-    whole = (two_convs()[0], quantized_product()[0], counting())[seed % 3]
-    for _ in range(150):
+    print(f"seed {seed}")
+    every = [two_convs()[0], quantized_product()[0], counting(), *(c.model()[0] for c in tfl_cases.every()[seed::12])]
+    for k in range(300):
+        whole = every[k % len(every)]
         data = bytearray(whole)
         for _ in range(rng.randint(1, 4)):
             data[rng.randrange(8, len(data))] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))

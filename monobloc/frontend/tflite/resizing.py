@@ -14,10 +14,12 @@ from monobloc.ir.types import DType
 from monobloc.ops.movement import pad, slice_of, transpose
 from monobloc.ops.shape import reshape
 
+MOST = 1 << 16  # rows or columns of an image
+
 
 def _sizes(n: TflNode) -> tuple[Value, list[int]]:
     x, to = n.x(0), n.ints(1, "the size")
-    if x.type.rank != 4 or len(to) != 2 or min(to) < 1 or not x.type.size:
+    if x.type.rank != 4 or len(to) != 2 or not 1 <= min(to) <= max(to) <= MOST or not x.type.size:
         n.fail(f"resizes {x.type} to {to}")
     return x, to
 
