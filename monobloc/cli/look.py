@@ -60,7 +60,7 @@ def _show_check(path: Path, f: Facts, plan: facts.Estimate | None, o: Options) -
     console.heading(f"{path.name} for {o.target.name} {o.target.cpu}")
     kinds = ", ".join(f"{console.size(n)} {t}" for t, n in f.weight_bytes_by_type.items())
     rows: list[tuple[str, Any]] = [
-        ("made by", f.producer or "unknown"), ("opset", _opsets(f)),
+        ("made by", f.producer or "unknown"), ("opset", opsets(f)),
         *[("input" if not k else "", f"{p.name} {p.type}") for k, p in enumerate(f.inputs)],
         *[("output" if not k else "", f"{p.name} {p.type}") for k, p in enumerate(f.outputs)],
         ("nodes", f"{sum(f.ops.values())}: " + ", ".join(f"{n} {op}" for op, n in f.ops.items())),
@@ -77,7 +77,7 @@ def _show_check(path: Path, f: Facts, plan: facts.Estimate | None, o: Options) -
         console.say(f"everything is supported: `monobloc build {path}`")
 
 
-def _opsets(f: Facts) -> str:
+def opsets(f: Facts) -> str:
     if "tflite" in f.opsets:
         return f"TFLite, version {f.ir_version} of the format"
     if "aten" in f.opsets:

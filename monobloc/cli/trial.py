@@ -11,7 +11,7 @@ from typing import Any
 from monobloc import bench_run, driver, verify_run
 from monobloc.cli import Usage, console, measure
 from monobloc.cli.flags import CODE, FIXED, FLAGS, MACHINE, MODEL, Flags, word_of
-from monobloc.cli.look import facts_of_model
+from monobloc.cli.look import facts_of_model, opsets
 from monobloc.cli.settings import work_on
 from monobloc.errors import MonoblocError
 from monobloc.feeds import random_feeds
@@ -67,7 +67,8 @@ def _what(f: Facts) -> list[tuple[str, str]]:
     ops = ", ".join(f"{n} {op}" for op, n in list(f.ops.items())[:5])
     ins = ", ".join(f"{v.origin or v.name} {v.type}" for v in g.inputs)
     outs = ", ".join(f"{n} {v.type}" for n, v in g.outputs[:6]) + (", ..." if len(g.outputs) > 6 else "")
-    return [("model", f"{sum(f.ops.values())} nodes ({ops}), opset {f.opsets.get('', '-')}"),
+    return [("model", f"{sum(f.ops.values())} nodes ({ops}), "
+             + (f"opset {f.opsets['']}" if "" in f.opsets else opsets(f))),
             ("inputs", ins or "none"), ("outputs", outs)]
 
 

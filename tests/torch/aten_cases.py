@@ -404,3 +404,32 @@ def _assigned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out[:, 2] = y
     out[0] = 0
     return out
+
+# every pair of kinds of numbers, promoted as PyTorch does it
+_TYPES = (torch.bool, torch.uint8, torch.int32, torch.float16, torch.float32, torch.float64)
+_PAIRED: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "div": torch.div,
+    "lt": torch.lt,
+    "where": lambda x, y: torch.where(y.bool(), x, y),
+    "cat": lambda x, y: torch.cat([x, y]),
+    "pow": torch.pow,
+    "scalar": lambda x, y: x * 2.5 + y,
+}
+
+
+def _takes(fn: Callable[..., Any], *inputs: torch.Tensor) -> bool:
+    try:
+        fn(*inputs)
+    except (RuntimeError, TypeError):
+        return False
+    return True
+
+
+CASES["promotion"] = {
+    f"{name}_{x.dtype}_{y.dtype}": (fn, (x, y))
+    for x in (torch.tensor([3, 1, 2]).to(t) for t in _TYPES)
+    for y in (torch.tensor([2, 1, 1]).to(t) for t in _TYPES)
+    for name, fn in _PAIRED.items()
+    if _takes(fn, x, y)
+}

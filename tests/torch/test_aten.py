@@ -13,6 +13,7 @@ from torch_tools import Calls, differs, eager, imported, interpreted, leaves
 CASES = {**aten_cases.CASES, **layer_cases.CASES}
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("family", CASES)
 def test_operators_mean_what_pytorch_computes(family: str) -> None:
     cases = CASES[family]
