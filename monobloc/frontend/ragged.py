@@ -17,6 +17,7 @@ import numpy as np
 from monobloc.errors import UnsupportedError
 from monobloc.frontend.node import OnnxNode
 from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.build import Builder
 from monobloc.ops.shape import axis_of
@@ -30,6 +31,8 @@ def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode) -> Sequence[Value | Rag
     inputs: Sequence[Any] = n.inputs
     given = [(k, v) for k, v in enumerate(inputs) if isinstance(v, Ragged)]
     first = given[0][1]
+    if any(v.dtype is DType.CHAR for _, v in given) and n.op != "Identity":
+        raise _refused(n)
     if n.op == "Shape" and n.domain == "":
         return [_shape(b, n, first)]
     rule = _elementwise if op is not None and op.elementwise and n.domain == "" else RULES.get(n.op)

@@ -29,7 +29,7 @@ CHAR, U8, I64 = DType.CHAR, DType.U8, DType.I64
 
 
 # -- what operators of other files do with strings -----------------------------------------------------
-def of_strings(b: Any, op: OpDef, n: Any) -> Sequence[Value | None]:
+def of_strings(b: Any, op: OpDef, n: Any) -> Sequence[Any]:
     """An operator that moves or compares elements, on strings"""
     if op.strings == "compares":
         return [equal(b, n.inputs[0], n.inputs[1])]
@@ -44,9 +44,10 @@ def of_strings(b: Any, op: OpDef, n: Any) -> Sequence[Value | None]:
         first += count
     table = rows[0] if len(rows) == 1 else b.emit("Concat", rows, {"axis": 0})[0]
     outs = op.from_onnx(b, replace(n, inputs=inputs))
-    if any(isinstance(v, Ragged) for v in outs):
-        n.unsupported(f"{op.name} of strings by what only a run knows")
-    return outs if op.name in ("Shape", "Size") else [v and picked(b, table, v) for v in outs]
+    if op.name in ("Shape", "Size"):
+        return outs
+    return [Ragged(picked(b, table, v.value), v.count, v.axis) if isinstance(v, Ragged) else v and picked(b, table, v)
+            for v in outs]
 
 
 def picked(b: Any, table: Value, numbers: Value) -> Value:
@@ -126,13 +127,13 @@ def length_of(letter: Fn, room: int) -> Expr:
 class StringNormalizer(OpDef):
     """`action` changes the case of letters: ASCII and the two-byte letters of UTF-8, each for one of its length.
 
-    Stopwords leave as many strings as they find: strings must then be known while the model is read.
+    Stopwords decide how many strings come out; where none does, one empty string.
     """
 
     name = "StringNormalizer"
     strings = "own"
 
-    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Any]:
         x, action = n.inputs[0], n.attrs.get("case_change_action", "NONE").upper()
         if action not in ("LOWER", "UPPER", "NONE"):
             n.fail(f"has the unknown case_change_action {action!r}")
@@ -140,9 +141,24 @@ class StringNormalizer(OpDef):
         if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != 1):
             n.fail(f"takes strings [C] or [1,C], not {list(shape)}")
         stopwords = n.attrs.get("stopwords", [])
-        if stopwords:
+        if stopwords and (x.const is not None or not x.type.size):
             return [b.const(to_chars(self.without(n, stopwords, action), "the result"))]
-        return [x if action == "NONE" else b.one("StringNormalizer", x, b.const(letters(action)), action=action)]
+        return [self.kept(b, n, stopwords, action) if stopwords else cased(b, x, action)]
+
+    def kept(self, b: Any, n: Any, stopwords: list[str], action: str) -> Ragged:
+        """The same of strings that only a run knows"""
+        room, sensitive = n.inputs[0].shape[-1], n.attrs.get("is_case_sensitive", 0)
+        x = reshape(b, n.inputs[0], [-1, room])
+        words = [s if sensitive else changed(s, "LOWER") for s in stopwords]
+        seen = reshape(b, x if sensitive else cased(b, x, "LOWER"), [-1, 1, room])
+        hits = equal(b, seen, b.const(to_chars(np.array(words, object), "the stopwords")))
+        keep = b.one("Not", b.one("ReduceMax", hits, axes=[1], keepdims=0))
+        at, count = b.emit("NonZero", [keep], outputs=2)
+        rows = b.one("Gather", cased(b, x, action), reshape(b, at, [x.shape[0]]), axis=0)
+        there = b.one("Less", b.const(np.arange(x.shape[0])[:, None]), count)  # the rest is empty, the first row too
+        filled = b.one("BitCast", b.one("Where", there, b.one("BitCast", rows, to=U8), b.const(0, U8)), to=CHAR)
+        axis = n.inputs[0].type.rank - 2
+        return Ragged(reshape(b, filled, n.inputs[0].shape), b.one("Max", count, b.const(1, I64)), axis)
 
     def without(self, n: Any, stopwords: list[str], action: str) -> Array:
         """The strings that are no stopwords; one empty string if there are none"""
@@ -191,6 +207,12 @@ class StringNormalizer(OpDef):
         for action in ("LOWER", "UPPER"):
             yield Case((words, letters(action)), {"action": action}, action)
         yield Case((to_chars(np.array([["q"]]), "x"), letters("UPPER")), {"action": "UPPER"}, "one")
+
+
+def cased(b: Any, x: Value, action: str) -> Value:
+    """With letters of one case"""
+    out: Value = x
+    return out if action == "NONE" else b.one("StringNormalizer", x, b.const(letters(action)), action=action)
 
 
 LETTERS = 0x800  # code points of one and two bytes

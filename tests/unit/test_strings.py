@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
@@ -108,6 +109,34 @@ def test_letters_change_their_case() -> None:
     m = text('g (string[4] x) => (string[4] y) { y = StringNormalizer<case_change_action = "UPPER">(x) }')
     got = monobloc.compile(m, lto="none").run({"x": ["monday", "Äpfel ß", "жук", "日本z"]})["y"]
     assert got.tolist() == ["MONDAY", "ÄPFEL ß", "ЖУК", "日本Z"]
+
+
+STOPS = [["Monday", "tuesday", "wed", ""], ["monday", "Tuesday", "monday", "monday"], ["a", "b", "c", "d"]]
+
+
+@pytest.mark.parametrize("dims", ["4", "1,4"])
+@pytest.mark.parametrize("attrs", ["is_case_sensitive = 1", 'is_case_sensitive = 0, case_change_action = "UPPER"'])
+def test_stopwords_of_strings_that_are_data(dims: str, attrs: str) -> None:
+    """As many strings as are left, or one that is empty: the same as of strings that are bound"""
+    m = text(f"""g (string[{dims}] x) => (string[{dims.replace("4", "N")}] y) {{
+      y = StringNormalizer<{attrs}, stopwords = ["monday", "Tuesday"]>(x) }}""")
+    made = monobloc.compile(m, lto="none", strings=10)
+    for words in STOPS:
+        x = np.array(words, object).reshape([int(d) for d in dims.split(",")])
+        got = made.run({"x": x})["y"]
+        bound = load_onnx(m, Choices(bind={"x": x})).graph.outputs[0][1]
+        assert bound.const is not None and got.tolist() == to_text(bound.const.array).tolist()
+        if "UPPER" not in attrs:
+            session = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+            assert got.tolist() == session.run(None, {"x": x})[0].tolist()
+
+
+def test_choosing_strings_that_are_data() -> None:
+    m = text("g (string[4] x, bool[4] c) => (string[N] y) { y = Compress<axis = 0>(x, c) }")
+    made = monobloc.compile(m, lto="none", strings=6)
+    for c in ([1, 0, 1, 1], [0, 0, 0, 0]):
+        got = made.run({"x": ["a", "bb", "", "äö"], "c": np.array(c, bool)})["y"]
+        assert got.tolist() == [w for w, k in zip(["a", "bb", "", "äö"], c, strict=True) if k]
 
 
 def test_in_python() -> None:
