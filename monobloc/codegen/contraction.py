@@ -155,7 +155,7 @@ def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Targ
 def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
     """A product whose descriptor is made when it runs: a leaf for every height of a tile."""
     n, nv, vl = desc["n"], desc["nv"], t.f32_lanes
-    most = min(tiles.max_mr(nv, vl, t.vector_registers), OPEN_ROWS if nv < 3 else tiles.MAX_MR)
+    most = min(tiles.max_mr(nv, vl, t.vector_registers), OPEN_COLUMN_ROWS if is_open(n) else OPEN_ROWS)
     fixed = {k: v for k, v in desc.items() if k not in ("mr1", "n1", "mr2", "n2", "ku")}
     kinds = [("full", 0, "0")]
     if is_open(n):
@@ -346,7 +346,8 @@ def _gemm(c: Contraction, t: Target, at: Places) -> KernelText:
     return _with_outer_loops(c, at, desc, batch, axes, t)
 
 
-OPEN_ROWS = 8  # most rows of a tile where there must be a leaf for every height
+OPEN_ROWS = 14  # most rows of a tile where there must be a leaf for every height
+OPEN_COLUMN_ROWS = 8  # where columns are open too: enough to hide the latency of a product, and three times the leaves
 
 
 def _open_tiles(c: Contraction, t: Target, m: int, n: int, k: int) -> dict[str, int] | None:
