@@ -108,6 +108,8 @@ def gelu(x: Array) -> Array:
 def test_others() -> None:
     for metric in ("euclidean", "sqeuclidean"):
         agree("CDist", [f32(5, 7), f32(4, 7)], metric=metric, atol=1e-4)
+    agree("Inverse", [f32(2, 4, 4) + 3 * np.eye(4, dtype=F)], rtol=1e-3)
+    agree("Inverse", [(f32(3, 3) + 3 * np.eye(3)).astype(np.float64)])
     agree("ExpandDims", [f32(2, 3), np.array(-1, np.int32)], const=[1])
     agree("Trilu", [f32(2, 4, 5), np.array(1, np.int64)], const=[1], upper=0)
     agree("Pad", [f32(3, 4), np.int64([0, 1, 2, 0]), np.array([2], F)], const=[1, 2])
