@@ -491,12 +491,13 @@ def default_cache() -> Cache:
 
 # -- the sample ---------------------------------------------------------------------------------------
 def sample(cases: Sequence[Case]) -> list[Case]:
-    """The middle case of every operator, by what a model ends with, and every twelfth of the larger models."""
-    groups: dict[str, list[Case]] = collections.defaultdict(list)
+    """The middle case of every operator, by what a model ends with, up to tier 1 and in tier 2, and every twelfth of
+    the larger models."""
+    groups: dict[tuple[str, bool], list[Case]] = collections.defaultdict(list)
     for c in cases:
-        if c.tier <= 1 and "_expanded" not in c.name:
+        if "_expanded" not in c.name:
             kind = c.name.split("/")[0]
-            groups[c.model.graph.node[-1].op_type if kind == "node" else kind].append(c)
+            groups[c.model.graph.node[-1].op_type if kind == "node" else kind, c.tier == 2].append(c)
     chosen = {c.name for g in groups.values() for c in ([g[len(g) // 2]] if g[0].name.startswith("node") else g[::12])}
     return [c for c in cases if c.name in chosen]
 

@@ -77,8 +77,8 @@ def _onnx(model: Model) -> dict[str, Any]:
     weights: Counter[str] = Counter()
     for t in _tensors(m):
         dtype = DTYPES.get(t.data_type)
-        size = dtype.size if dtype else 1
-        weights[dtype.value if dtype else f"type {t.data_type}"] += size * _elements(t)
+        bits = dtype.bits if dtype else 8
+        weights[dtype.value if dtype else f"type {t.data_type}"] += (bits * _elements(t) + 7) // 8
     constants = {t.name for t in m.graph.initializer}
     return {
         "name": source.name,
