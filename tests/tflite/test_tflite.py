@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tfl_cases
+import tfl_single
 from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
 
 import monobloc
-from monobloc.errors import ErrorList, InternalError, ModelError, MonoblocError, UnsupportedError
+from monobloc import driver
+from monobloc.errors import ErrorList, InternalError, LinkError, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend import load_model
 from monobloc.frontend.describe import describe
 from monobloc.frontend.tflite.importer import READERS
 from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
 from monobloc.ir.interp import interpret
 from monobloc.ops.tfl import np_scale
+from monobloc.options import Options
 
 RNG = np.random.default_rng(0)
 F32, I8 = np.float32, np.int8
@@ -94,6 +99,23 @@ def test_integer_product_rounds_in_float64_and_compiled_is_the_reference() -> No
     assert np.array_equal(monobloc.compile(data, lto="none").run({"x": x})["y"], want)
 
 
+def test_tflite_micros_integers_are_asked_for(tmp_path: Path) -> None:
+    """Straight, and through an object, whose numerics the link asks for"""
+    case = next(c for c in tfl_cases.every() if c.name == "ties product int8")
+    data, (feeds,) = case.model()
+    (tmp_path / "m.tflite").write_bytes(data)
+    answers = {k: tfl_single.digest(monobloc.compile(data, lto="none", numerics=k).run(feeds)["y0"])
+               for k in ("default", "tflm")}
+    kept = [json.loads(p.read_text())[case.name] for p in (tfl_single.HASHES, tfl_single.MICRO)]
+    assert list(answers.values()) == kept and kept[0] != kept[1]
+    o = Options(numerics="tflm", lto="none")
+    driver.compile_to_object(tmp_path / "m.tflite", tmp_path / "m.o", o)
+    driver.link([tmp_path / "m.o"], tmp_path / "m.so", "shared", o)
+    assert tfl_single.digest(monobloc.load(tmp_path / "m.so").run(feeds)["y0"]) == kept[1]
+    with pytest.raises(LinkError, match="compiled for other numerics"):
+        driver.link([tmp_path / "m.o"], tmp_path / "n.so", "shared", Options(lto="none"))
+
+
 def test_two_roundings_are_not_one() -> None:
     m, s = multiplier(0.02099346)
     x = np.arange(-40000, 40000)
@@ -141,6 +163,15 @@ def test_unsupported_operators_are_told_together() -> None:
         n.op(op, [x], [y])
     with pytest.raises(UnsupportedError, match=r"2 operators are not supported: LSH_PROJECTION \(2\), SKIP_GRAM \(1\)"):
         load_model(n.file([x], [y]))
+
+
+def test_the_page_names_what_is_not_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tflite.md").read_text()
+    words = page[page.index("all but these") : page.index("which are no function of their inputs")]
+    inner = {"CUSTOM", "CALL_ONCE", "PLACEHOLDER_FOR_GREATER_OP_CODES"}
+    inner |= {f"HASHTABLE_{k}" for k in ("FIND", "IMPORT", "SIZE")}
+    left = set(OPERATORS) - set(READERS) - inner
+    assert left == set(re.findall(r"`([A-Z_]+)`", words)), left
 
 
 def test_what_check_shows() -> None:
@@ -247,3 +278,21 @@ def test_a_reset_goes_back_to_the_start() -> None:
     m.run(one)
     m.reset()
     assert list(m.run(one)["y"]) == [4, 13]
+
+
+@pytest.mark.parametrize("lengths", [(4, 8), (8, 4)])
+def test_spectra(lengths: tuple[int, int]) -> None:
+    """Complex values exist between operators; one that is an output is refused."""
+    n, shape = Net(), (2, *lengths[:1], lengths[1] // 2 + 1)
+    x, z = n.tensor("x", (2, 5, 6), F32), n.tensor("z", shape, "complex")
+    n.op("RFFT2D", [x, n.const("lengths", np.array(lengths, np.int32))], [z])
+    outs = {op: n.tensor(op, shape, F32) for op in ("REAL", "IMAG", "COMPLEX_ABS")}
+    for op, t in outs.items():
+        n.op(op, [z], [t])
+    value = floats(2, 5, 6)
+    want = np.fft.rfft2(value, lengths)
+    got = monobloc.compile(n.file([x], list(outs.values())), lto="none").run({"x": value})
+    for op, f in (("REAL", np.real), ("IMAG", np.imag), ("COMPLEX_ABS", np.abs)):
+        np.testing.assert_allclose(got[op], f(want), rtol=1e-5, atol=1e-4)
+    with pytest.raises(UnsupportedError, match="output 'z' is complex"):
+        load_model(n.file([x], [z]))

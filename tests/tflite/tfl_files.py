@@ -105,7 +105,8 @@ class Net:
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, scale: Any = None, zero: int = 0,
                variable: bool = False) -> int:
-        kind = {"resource": 13, "int4": 17}.get(dtype) if isinstance(dtype, str) else TYPE_NUMBERS[np.dtype(dtype)]
+        other = {"resource": 13, "int4": 17, "complex": 8}
+        kind = other[dtype] if isinstance(dtype, str) else TYPE_NUMBERS[np.dtype(dtype)]
         scales = None if scale is None else np.atleast_1d(np.asarray(scale, np.float32))
         q = None if scales is None else {2: scales, 3: np.full(scales.size, zero, np.int64)}
         self.tensors.append({0: np.asarray(shape, np.int32), 1: byte(kind), 2: Scalar("I", 0), 3: name, 4: q,

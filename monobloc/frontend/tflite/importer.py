@@ -31,10 +31,21 @@ from monobloc.frontend.tflite import (
     products,
     recurrent,
     resizing,
+    spectra,
     variables,
 )
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
-from monobloc.frontend.tflite.schema import RESOURCE, SMALL, TYPES, Model, Operator, SubGraph, Tensor, read_model
+from monobloc.frontend.tflite.schema import (
+    COMPLEX,
+    RESOURCE,
+    SMALL,
+    TYPES,
+    Model,
+    Operator,
+    SubGraph,
+    Tensor,
+    read_model,
+)
 from monobloc.frontend.tflite.stored import densified, unpacked
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
@@ -45,13 +56,13 @@ MAX_CALLS = 20
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
     **folds.READERS, **indexing.READERS, **mediapipe.READERS, **movement.READERS, **products.READERS,
-    **recurrent.READERS, **resizing.READERS, **variables.READERS,
+    **recurrent.READERS, **resizing.READERS, **spectra.READERS, **variables.READERS,
 }  # fmt: skip
 
 
 def load_tflite(model: Any, choices: Choices | None = None) -> Imported:
     """Import a model from a path or bytes."""
-    with guarded(model):
+    with guarded(model), np.errstate(over="ignore"):
         return _Import(read_model(model), choices or Choices()).run()
 
 
@@ -140,6 +151,9 @@ class _Import:
         if not wanted:
             self._report(ModelError("has no outputs"))
         for name, t in wanted.items():
+            if self.main.tensors[t].type == COMPLEX:
+                self._report(UnsupportedError(f"output '{name}' is complex, which is not supported"))
+                continue
             found = body.value(t)
             if found is not None:
                 self.graph.outputs.append((name, found))
@@ -235,7 +249,8 @@ class _Body:
         v = h.made
         shape = v.shape if h.last is not None else tuple(v.shape[k] for k in (0, 2, 3, 1))
         known = not self.reshaped and t.shape and all(s >= 0 for s in t.signature)
-        if v.dtype is not TYPES.get(t.type) or (known and shape != t.shape):
+        dtype, declared = (DType.F32, (*t.shape, 2)) if t.type == COMPLEX else (TYPES.get(t.type), t.shape)
+        if v.dtype is not dtype or (known and shape != declared):
             raise ModelError(f"{t.what} is declared {t.text}, but is {TensorType(v.dtype, shape)}", loc=loc)
         if v not in self.named and v.const is None and v.producer is not None and t.name:
             self.graph.rename(v, t.name)

@@ -46,7 +46,7 @@ TYPE_NAMES = {
     5: "string", 8: "complex64", 11: "complex128", 13: "resource", 14: "variant", 17: "int4", 19: "int2", 20: "uint4",
 }  # fmt: skip
 SMALL = {17: (4, True), 19: (2, True), 20: (4, False)}  # integers smaller than a byte: bits, signed
-RESOURCE = 13
+RESOURCE, COMPLEX = 13, 8
 
 
 @dataclass(frozen=True)
