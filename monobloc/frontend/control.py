@@ -72,26 +72,63 @@ def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, lab
             made.append(w.subgraph(attrs[key], [], frame, f"{label}/{key}"))
         regions.append(region)
     _advise(w, before, _binds("a branch is left out where its condition is known", condition))
-    hints = _binds("fix what decides while compiling", condition)
-    known = [_all_known(outs) for outs in made]  # both are read before anything is wrong
+    forms, axes = _outputs_of_branches(regions, [_all_known(outs) for outs in made], condition)
+    given, types = close(regions), [v.type for _, v in regions[0].outputs]
+    b = w.builder
+    b.name, b.locs = label, (label,)
+    inside = {"then": regions[0], "else": regions[1]}
+    outs = iter(b.graph.make("If", [condition, *given], types, inside, name=label, locs=b.locs).outputs)
+    return _formed([next(outs) if axis is None else Ragged(next(outs), next(outs), axis) for axis in axes], forms)
+
+
+def _outputs_of_branches(
+    regions: Sequence[OpenRegion], known: Sequence[Sequence[Any]], condition: Value
+) -> tuple[list[Any], list[int | None]]:
+    """Give both regions their outputs, of equal types. What the values are: forms of sequences, and for each
+    tensor the axis along which data decide its size."""
     forms = [[_form(v) for v in outs] for outs in known]
     for k, (a, c) in enumerate(zip(*forms, strict=False)):
         if a != c:
             one, other = (outs[k].type for outs in known)
             raise _differs(f"output {k} is {one} in one branch and {other} in the other", condition)
-    for region, outs in zip(regions, known, strict=True):
-        region.outputs = _named(_tensors(_flat(outs), hints))
-    yes, no = ([v.type for _, v in r.outputs] for r in regions)
+    yes, no = map(_flat, known)
     if len(yes) != len(no):
         raise ModelError(f"its branches have {len(yes)} and {len(no)} outputs, but must have the same")
-    for k, (one, other) in enumerate(zip(yes, no, strict=True)):
-        if one != other:
-            raise _differs(f"output {k} is {one} in one branch and {other} in the other", condition)
-    given = close(regions)
-    b = w.builder
-    b.name, b.locs = label, (label,)
-    inside = {"then": regions[0], "else": regions[1]}
-    return _formed(b.graph.make("If", [condition, *given], yes, inside, name=label, locs=b.locs).outputs, forms[0])
+    hints = _binds("fix what decides while compiling", condition)
+    axes: list[int | None] = []
+    for k, pair in enumerate(zip(yes, no, strict=True)):
+        axis = _open_axis(pair, k, condition)
+        axes.append(axis)
+        for region, v in zip(regions, pair, strict=True):
+            parts = [v] if axis is None else _in_room(Builder(region), v, axis, max(_room(x, axis) for x in pair))
+            region.outputs += [(f"out{len(region.outputs) + j}", x) for j, x in enumerate(_tensors(parts, hints))]
+    return forms[0], axes
+
+
+def _open_axis(pair: tuple[Any, Any], k: int, condition: Value) -> int | None:
+    """None where both branches give one type; the axis along which they differ, or data decide either's size"""
+    one, other = pair
+    if one.type == other.type and not isinstance(one, Ragged):
+        return None
+    if all(isinstance(v, (Value, Ragged)) for v in pair) and one.dtype is other.dtype:
+        a, b = (v.value.shape if isinstance(v, Ragged) else v.shape for v in pair)
+        axes = {v.axis for v in pair if isinstance(v, Ragged)} | {j for j, (x, y) in enumerate(zip(a, b)) if x != y}
+        if len(a) == len(b) and len(axes) == 1:
+            return axes.pop()
+    raise _differs(f"output {k} is {one.type} in one branch and {other.type} in the other", condition)
+
+
+def _room(v: Value | Ragged, axis: int) -> int:
+    return (v.value if isinstance(v, Ragged) else v).shape[axis]
+
+
+def _in_room(b: Builder, v: Value | Ragged, axis: int, most: int) -> list[Value]:
+    """A tensor with room for `most` entries along an axis, and how many there are"""
+    x, count = (v.value, v.count) if isinstance(v, Ragged) else (v, b.const(np.int64(v.shape[axis])))
+    if x.shape[axis] < most:
+        rest = [most - d if k == axis else d for k, d in enumerate(x.shape)]
+        x = b.emit("Concat", [x, b.const(np.zeros(rest, x.dtype.numpy))], {"axis": axis})[0]
+    return [x, count]
 
 
 def _advise(w: Walker, before: int, hints: Sequence[str]) -> None:
@@ -122,7 +159,7 @@ def _tensors(values: Sequence[Any], hints: Sequence[str] = ()) -> list[Value]:
 
 def _form(v: Any) -> Any:
     """Of a sequence how many items it has and of which type; of an optional whether it is there"""
-    return (len(v.values), v.dtype) if isinstance(v, Items) else None if isinstance(v, Value) else "absent"
+    return (len(v.values), v.dtype) if isinstance(v, Items) else None if isinstance(v, (Value, Ragged)) else "absent"
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
@@ -130,7 +167,7 @@ def _flat(values: Sequence[Any]) -> list[Any]:
     return [x for v in values for x in (v.values if isinstance(v, Items) else (v,))]
 
 
-def _formed(values: Sequence[Value], forms: Sequence[Any]) -> list[Binding]:
+def _formed(values: Sequence[Any], forms: Sequence[Any]) -> list[Binding]:
     rest = iter(values)
     return [next(rest) if f is None else Items(tuple(next(rest) for _ in range(f[0])), f[1]) for f in forms]
 

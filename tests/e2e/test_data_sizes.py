@@ -88,8 +88,18 @@ def while_rows() -> tuple[onnx.ModelProto, list[Feeds]]:
             {"x": np.full(4, v, np.float32), "c0": np.array(c)} for v in (1, 7, 1000) for c in (True, False)]
 
 
+def either() -> tuple[onnx.ModelProto, list[Feeds]]:
+    """Branches of two sizes, one of them of a size that data decide"""
+    return text("""g (bool c, float[3,4] x) => (float[3,N] y, int64[M,2] t) {
+        y0, n = If(c) <then_branch = a () => (float[3,4] p, int64[2,K] p1) { p = Exp(x)  p1 = NonZero(x) },
+                       else_branch = b () => (float[3,8] q, int64[2,1] q1) {
+                           q = Concat<axis = 1>(x, x)  q1 = Identity(none) }>
+        y = Neg(y0)  t = Transpose<perm = [1, 0]>(n) }""", none=np.array([[5], [6]])), [
+            {**f, "c": np.array(c)} for f in grids() for c in (True, False)]
+
+
 CASES: list[Callable[[], tuple[onnx.ModelProto, list[Feeds]]]] = [
-    nonzero, picked, compressed, unique, best, boxes, while_rows,
+    nonzero, picked, compressed, unique, best, boxes, while_rows, either,
 ]  # fmt: skip
 
 
@@ -215,8 +225,8 @@ REFUSED = {
     "beside a fixed size": ("s = Add(t, k)", "Add of i64[<=12,2], i64[12,2]"),
     "along it": ("s = Concat<axis = 0>(t, t)", "Concat of"),
     "reshaped": ("s = Reshape(t, shape)", "Reshape of"),
-    "in a branch": ("""s = If(c) <then_branch = a () => (int64[a,2] p) { p = Identity(t) },
-                               else_branch = b () => (int64[b,2] q) { q = Neg(t) }>""", "data decide is not supported"),
+    "round a loop": ("""s = Loop(m, , t) <body = b (int64 i, bool d, int64[a,2] p) => (bool e, int64[a,2] q) {
+                            e = Identity(d)  q = Neg(p) }>""", "Loop of i64[], i64[<=12,2]"),
 }
 
 
@@ -224,7 +234,7 @@ REFUSED = {
 def test_what_would_read_behind_the_entries_is_refused_by_name(body: str, told: str) -> None:
     m = text(f"g (float[3,4] x, float[3,4] w, bool c) => (int64[a,2] s) {{ n = NonZero(x)  "
              f"t = Transpose<perm = [1, 0]>(n)  {body} }}", axis0=np.array([0], np.int64),
-             k=np.zeros((12, 2), np.int64), shape=np.array([-1], np.int64))
+             m=np.int64(3), k=np.zeros((12, 2), np.int64), shape=np.array([-1], np.int64))
     with pytest.raises(MonoblocError) as e:
         load_onnx(m)
     assert told in str(e.value)

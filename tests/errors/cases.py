@@ -286,10 +286,10 @@ def attribute_says_one_and_holds_another(tmp: Path) -> Any:
 @case
 def if_of_two_types(tmp: Path) -> Any:
     return text(
-        """g (bool c, float[2] x) => (float[a] y) {
+        """g (bool c, float[2] x) => (float[2] y) {
             d = Not(c)
             y = If(d) <then_branch = t () => (float[2] p) { p = Relu(x) },
-                       else_branch = e () => (float[4] q) { q = Concat<axis = 0>(x, x) }>
+                       else_branch = e () => (int64[2] q) { q = Cast<to = 7>(x) }>
         }"""
     )
 
