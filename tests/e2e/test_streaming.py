@@ -60,8 +60,8 @@ def test_half_of_silero_goes_with_its_sample_rate(shared: Path, cache: Path, tmp
     bound = {"sr": np.array(16000)}
     one = built(path, tmp_path / "one.so", replace(o, shapes={"input": (1, 576), "state": (2, 1, 128)}, bind=bound,
                                                    persist=(("state", "stateN"),)))
-    assert one.weights_bytes < 0.6 * both.weights_bytes
-    assert (tmp_path / "one.so").stat().st_size < 0.6 * (tmp_path / "both.so").stat().st_size
+    assert one.weights_bytes < 0.7 * both.weights_bytes
+    assert (tmp_path / "one.so").stat().st_size < 0.7 * (tmp_path / "both.so").stat().st_size
     assert [p.name for p in (*one.inputs, *one.outputs)] == ["input", "output"]
     found = drift(one, path, "input", ("state", "stateN"), (2, 1, 128), **bound)
     assert found.max() < 1e-5, found.max()
