@@ -20,6 +20,7 @@ from monobloc.ir.symbolic import has_open, integers, is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef, onnx_names, opdef
 
+SIZE_TYPES = (DType.I32, DType.I64, DType.U32, DType.U64)
 FOLD_ALWAYS_BYTES = 1 << 16
 MAX_ELEMENTS = 1 << 40
 
@@ -94,13 +95,13 @@ class Builder:
 
 def _keeps_sizes(d: OpDef, attrs: dict[str, Any]) -> bool:
     """Whether it only gives sizes another type, which holds them."""
-    return d.name == "Cast" and attrs["to"] in (DType.I32, DType.I64, DType.U32, DType.U64)
+    return d.name == "Cast" and attrs["to"] in SIZE_TYPES
 
 
 def plain(g: Graph, v: Value | None) -> Value | None:
     """A constant without sizes among its elements: what they are at the hint."""
-    if v is None or v.const is None or not has_open(v.const.array):
-        return v
+    if v is None or v.const is None or v.dtype not in SIZE_TYPES or not has_open(v.const.array):
+        return v  # the data of others are not looked at: a model's weights are read when they are needed
     return g.constant(v.name, np.array([int(x) for x in v.const.array.flat], v.dtype.numpy).reshape(v.shape))
 
 
