@@ -153,30 +153,37 @@ def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Targ
 
 
 def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
-    """A product whose descriptor is made when it runs: a leaf for every height of a tile."""
+    """A product whose descriptor is made when it runs: a leaf for every height of a tile, and once more for rows
+    that are one tile, under which the weights stream by."""
     n, nv, vl = desc["n"], desc["nv"], t.f32_lanes
     most = min(tiles.max_mr(nv, vl, t.vector_registers), OPEN_COLUMN_ROWS if is_open(n) else OPEN_ROWS)
     fixed = {k: v for k, v in desc.items() if k not in ("mr1", "n1", "mr2", "n2", "ku")}
-    kinds = [("full", 0, "0")]
+    pf = int(desc["pf"])
+    streams = desc["b_kind"] == tiles.B_PACKED and pf != tiles.PF_NONE
+    kinds = [("full", 0, "0", pf), *([("once", 0, "0", tiles.PF_STREAM)] if streams else [])]
     if is_open(n):
-        kinds += [("shifted", 1, "MB_N_SHIFTED"), ("small", 1, "MB_N_SMALL")]
+        kinds += [("shifted", 1, "MB_N_SHIFTED", pf), ("small", 1, "MB_N_SMALL", pf)]
     elif n % (nv * vl):
-        kinds.append(("tail", 1, "0"))
+        kinds.append(("tail", 1, "0", pf))
     lines = [
         f"MB_INLINE mb_gemm {KERNEL}_d(const void *ctx) {{",
         "  const void *const *at = (const void *const *)ctx;",
         *(f"  {line}" for line in epilogue.sizes(open_symbols([str(v) for v in fixed.values()]))),
         f"  return (mb_gemm){tiles.c_initializer(fixed)};", "}", *epilogue.lines,
     ]
-    for name, tail, how in kinds:
-        leaves = [f"{KERNEL}_{name}{mr}" for mr in range(1, most + 1)]
-        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tail}, {how})"
-                  for mr, leaf in enumerate(leaves, 1)]
-        lines.append(f"static mb_gemm_leaf *const {KERNEL}_{name}[] = {{0, {', '.join(leaves)}}};")
+    for name, tail, how, ahead in kinds:
+        least = (most + 1) // 2 if streams and name == "full" else 1  # rows of several tiles have none below
+        leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in range(least, most + 1)}
+        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tail}, {how}, {ahead})"
+                  for mr, leaf in leaves.items()]
+        table = ", ".join(leaves.get(mr, "0") for mr in range(most + 1))
+        lines.append(f"static mb_gemm_leaf *const {KERNEL}_{name}[] = {{{table}}};")
     last = f"{KERNEL}_{kinds[-1][0]}"
     if is_open(n):
         last = f"d.n < MB_VL ? {KERNEL}_small : {KERNEL}_shifted"
-    return [*lines, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {KERNEL}_full, {last})"]
+    first = f"d.m <= {most} ? {KERNEL}_once : {KERNEL}_full" if streams else f"{KERNEL}_full"
+    last = first if last == f"{KERNEL}_{kinds[0][0]}" or last == f"{KERNEL}_once" else last
+    return [*lines, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last})"]
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
@@ -358,7 +365,8 @@ def _open_tiles(c: Contraction, t: Target, m: int, n: int, k: int) -> dict[str, 
     nv = packed_nv(c) if packed else 1 if is_open(n) else 0
     chosen = tiles.gemm_tiles(guess(m), guess(n), guess(k), t.f32_lanes, t.vector_registers, caches(t),
                               packed=packed, b_type=element_types(c)[1], nv=nv)
-    return chosen | {"kc": k if is_open(k) else max(1, k), "pf": tiles.PF_NONE if is_open(k) else chosen["pf"]}
+    ahead = {"pf": tiles.PF_NONE} if is_open(k) else {"pf_dist": 16384 // tiles.TYPE_BYTES[element_types(c)[1]]}
+    return chosen | {"kc": k if is_open(k) else max(1, k)} | ahead
 
 
 def _matmul_axes(c: Contraction, rows: int, inner: int, joint: bool) -> Axes:

@@ -129,7 +129,14 @@ def recurrent() -> tuple[onnx.ModelProto, dict[str, range]]:
             {"t": range(1, 21), "n": range(1, 4)})
 
 
-MODELS = {"attention": attention, "pictures": pictures, "bytes": bytes_, "lines": lines, "recurrent": recurrent}
+def rows() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Weights larger than the nearest cache, and one with a last, partial panel: rows of one tile and of many."""
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Relu", ["a"], ["ar"]), node("MatMul", ["ar", "v"], ["y"])]
+    return _model(nodes, ["n", 96], {"w": _f(96, 160), "v": _f(160, 75, seed=1)}), {"n": range(1, 62)}
+
+
+MODELS = {"rows": rows, "attention": attention, "pictures": pictures, "bytes": bytes_, "lines": lines,
+          "recurrent": recurrent}
 TOLERANCE = {"bytes": dict(rtol=0, atol=0.11)}  # a step of the quantizer
 
 

@@ -134,11 +134,12 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
 MB_INLINE int mb_gemm_chains(int mr, int nv) {
   return mr * nv <= 1 ? 8 : mr * nv <= 2 ? 4 : mr * nv <= 4 ? 2 : 1;
 }
-#define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, TAIL, OPEN)                                          \
+#define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, TAIL, OPEN, PF)                                      \
   MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
                     long row, long col, const void *pf, long k0) {                                \
     mb_gemm d = AT(ctx);                                                                          \
     d.n_open = OPEN;                                                                              \
+    d.pf = PF;                                                                                    \
     d.ku = mb_gemm_chains(MR, d.nv);                                                              \
     mb_gemm_body(&d, MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,        \
                  EPI##_s);                                                                        \
@@ -147,8 +148,8 @@ MB_INLINE int mb_gemm_chains(int mr, int nv) {
   MB_INLINE void NAME(const void *ctx, const float *a, const void *b, void *c,                    \
                       const void *next, int tid, int nt) {                                        \
     const mb_gemm d = mb_gemm_cover(AT(ctx), MOST);                                               \
-    mb_gemm_leaf *const *tail = TAIL;                                                             \
-    mb_gemm_run(&d, FULL[d.mr1], FULL[d.mr2], tail[d.mr1], tail[d.mr2], ctx, a, b, c, next, tid, nt); \
+    mb_gemm_leaf *const *full = FULL, *const *tail = TAIL;                                        \
+    mb_gemm_run(&d, full[d.mr1], full[d.mr2], tail[d.mr1], tail[d.mr2], ctx, a, b, c, next, tid, nt); \
   }
 #define MB_GEMM(NAME, D, EPI)                                                                     \
   MB_GEMM_LEAF(NAME##_tile1, D, EPI, (D).mr1, 0)                                                  \
