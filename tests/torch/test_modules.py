@@ -127,6 +127,36 @@ def test_one_program_at_several_sizes_is_one_model(cache: Path) -> None:
         assert not differs(m(x.numpy()), Sums()(x).numpy())
 
 
+def test_sizes_of_a_range_stay_open(cache: Path) -> None:
+    class Open(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.layer(x).softmax(1).flatten(1), x.cumsum(1) * x.mean(1, keepdim=True)
+
+    module = Open().eval()
+    dims = {"x": {1: torch.export.Dim("t", min=2, max=50)}}
+    program = export(module, (torch.randn(2, 5, 4),), dynamic_shapes=dims)
+    assert len(load_model(program, Choices(dims={"t": range(2, 20)})).graphs) == 1  # one version for all
+    m = monobloc.compile(program, dim={"t": range(2, 20)}, lto="none", cache=cache)
+    for t in (2, 3, 19):
+        x = torch.randn(2, t, 4)
+        got = m(x.numpy())
+        assert not any(differs(y, w.detach().numpy(), scale=5) for y, w in zip(got, module(x), strict=True))
+
+    class Number(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+            return x.sum(1) / x.shape[1], x.shape[1]
+
+    number = export(Number(), (torch.randn(2, 5),), dynamic_shapes=dims)
+    m = monobloc.compile(number, dim={"t": range(2, 5)}, lto="none", cache=cache)  # numbers are of each size
+    assert [m(np.ones((2, t), np.float32))[1] for t in (2, 3, 4)] == [2, 3, 4]
+    with pytest.raises(monobloc.MonoblocError, match="dimension 't' is 1, and the program was exported for 2 to 50"):
+        load_model(program, Choices(dims={"t": range(1, 4)}))
+
+
 def test_inputs_changed_in_place_are_verified_too() -> None:
     class Appends(nn.Module):
         def forward(self, kept: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

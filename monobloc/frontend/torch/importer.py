@@ -41,6 +41,7 @@ from monobloc.frontend.torch.tensors import array_of, dtype_of, identity_of
 from monobloc.frontend.torch.where import Missing, full_name, label, place
 from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.sized import Ragged, packed
@@ -216,7 +217,7 @@ class _Import:
     def _check_ranges(self) -> None:
         for name, low, high in self._ranges():
             size = self.dims.get(name)
-            if isinstance(size, int) and (size < low or (high is not None and size > high)):
+            if size is not None and (size < low or (high is not None and size > high)):
                 upto = f"{low} to {high}" if high is not None else f"{low} or more"
                 raise ModelError(f"dimension '{name}' is {size}, and the program was exported for {upto}")
 
@@ -375,11 +376,15 @@ class _Import:
             if isinstance(v, Complex):
                 self._report(UnsupportedError(f"output '{name}' is complex, which is not supported",
                                               hints=["return `torch.view_as_real(y)`"]))
+            if is_open(v):  # a number that a size decides: a version for each
+                v = int(v)
             if isinstance(v, (bool, int, float)):
                 self.notes.append(f"output '{name}' is always {v}")
                 v = self.builder.const(np.asarray(v))
             if isinstance(v, Value):
                 self.graph.outputs.append((name, v))
+            elif not self.diagnostics.errors:
+                self._report(UnsupportedError(f"output '{name}' is no tensor, which is not supported"))
 
     def _state(self, leaves: Sequence[Any]) -> None:
         now = {}
