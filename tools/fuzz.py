@@ -46,7 +46,9 @@ def main() -> int:
         o = Options(lto="none", cache=folder / "cache")
         batch, died = models(range(seed, seed + a.batch))
         found, no = trial(batch, folder, o, a.lto.split(","))
-        tried, refused, dead, seed = tried + len(batch), refused + no, dead + len(died), seed + a.batch
+        tried, refused, dead, seed = tried + len(batch), refused + len(no), dead + len(died), seed + a.batch
+        for text in [*(f"refused: {text}" for text in no), *(f"an oracle died of seed {s}" for s in died)]:
+            print(text)
         for f in found:
             note(f, folder, o, a.keep, kinds)
         shutil.rmtree(folder, ignore_errors=True)

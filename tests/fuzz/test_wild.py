@@ -33,7 +33,7 @@ def test_wild_models(tmp_path: Path) -> None:
     batch, _ = models(range(SEED, SEED + COUNT))
     found, refused = trial(batch, tmp_path, Options(cache=tmp_path / "cache"), ("none", "full"))
     assert not found, "\n".join(f"{f.label} {f.builder.seed}, --lto {f.mode}: {f.why}" for f in found)
-    assert len(batch) > COUNT // 2 and refused < COUNT // 2
+    assert len(batch) > COUNT // 2 and len(refused) < COUNT // 2
 
 
 def test_a_wrong_answer_is_found_and_reduced(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_wrong_answer_is_found_and_reduced(tmp_path: Path) -> None:
     b.values[y] = b.values[y] + 1
     b.outputs = [y, z]
     (f,), refused = trial([("chain", b)], tmp_path, Options(cache=tmp_path / "cache"), ("none",))
-    assert "Neg" in f.why and refused == 0
+    assert "Neg" in f.why and not refused
     small = reduced(f, tmp_path / "reduce", Options(cache=tmp_path / "cache"))
     assert [n.op_type for n in small.builder.nodes] == ["Neg"] and isinstance(small, Finding)
 
