@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from monobloc.ir.expr import Expr, call, lift, select
+from monobloc.ir.expr import Expr, call, cast, lift, select
 from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
 from monobloc.ops import Case
-from monobloc.ops.contract import INF, NAN, Edge, at, f32
+from monobloc.ops.contract import INF, NAN, Edge, at, f32, i32
 from monobloc.ops.elementwise import Array, Elementwise
 from monobloc.ops.unary import np_erf
 
@@ -99,6 +100,11 @@ class Celu(Parametric):
     edges = zero_from_two_parts(at(NAN, INF, -1, -0.0))
     defaults = {"alpha": 1.0}
 
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        if not n.attrs.get("alpha", 1.0):
+            n.fail("alpha is 0, by which Celu divides")
+        return super().from_onnx(b, n)
+
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x = xs[0].astype(np.float64)  # type: ignore[union-attr]
         a = attrs["alpha"]
@@ -173,17 +179,26 @@ class ThresholdedRelu(Parametric):
 
 class Shrink(Parametric):
     name = "Shrink"
-    edges = at(0, INF, -INF, 0, {"lambd": 0.5, "bias": 0.0})
+    example = {"lambd": 0.5, "bias": 0.0}
+    edges = (
+        *at(0, INF, -INF, 0),
+        Edge("other", "integers are compared and shifted as real numbers, then cut towards 0", (i32(3, 0, 1, -3),),
+             (i32(2, 0, 0, -2),), {"lambd": 1.5, "bias": 0.5}),
+        Edge("other", "as does a negative threshold", (i32(3, 0, -1),), (i32(2, 1, 0),), {"lambd": -0.5, "bias": 1.0}),
+    )
     defaults = {"lambd": 0.5, "bias": 0.0}
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
         x, lam, bias = xs[0], attrs["lambd"], attrs["bias"]
-        y = np.where(x < -lam, x + x.dtype.type(bias), np.where(x > lam, x - x.dtype.type(bias), 0))  # type: ignore
-        return y.astype(x.dtype)  # type: ignore[union-attr]
+        assert x is not None
+        w = x.astype(np.float64) if x.dtype.kind in "iu" else x
+        bias = w.dtype.type(bias)
+        return np.where(w < -lam, w + bias, np.where(w > lam, w - bias, 0)).astype(x.dtype)
 
     def scalar(self, attrs: dict[str, Any], *xs: Expr) -> Expr:
         x, lam, bias = xs[0], attrs["lambd"], attrs["bias"]
-        return select(x.lt(-lam), x + bias, select(x.gt(lam), x - bias, lift(0, x.dtype)))
+        w = cast(x, DType.F64) if x.dtype.is_int else x  # neither threshold nor shift need be whole numbers
+        return cast(select(w.lt(-lam), w + bias, select(w.gt(lam), w - bias, lift(0, w.dtype))), x.dtype)
 
 
 class Gelu(Elementwise):

@@ -82,7 +82,7 @@ def np_conv(x: Array, w: Array, attrs: Attrs) -> Array:
     n, outs = x.shape[0], taps.shape[2 : 2 + rank]
     # [N, G, C/G, out, kernel] x [G, O/G, C/G, kernel] -> [N, G, O/G, out]
     t = taps.reshape(n, group, w.shape[1], math.prod(outs), math.prod(w.shape[2:]))
-    k = w.reshape(group, w.shape[0] // group, w.shape[1], -1)
+    k = w.reshape(group, w.shape[0] // group, w.shape[1], math.prod(w.shape[2:]))
     y = np.einsum("ngcpk,gock->ngop", t, k, optimize=True)
     return y.reshape(n, w.shape[0], *outs)
 
@@ -315,8 +315,8 @@ class ConvTranspose(OpDef):
     edges = (
         Edge("NaN", "stays in the outputs that it takes part in", (f32([[NAN, 1]]), f32([[1, 2]])),
              (f32([[NAN, NAN, 2]]),)),
-        Edge("infinities", "by 0 are NaN; other outputs are not touched", (f32([[INF, 1]]), f32([[1, 0]])),
-             (f32([[INF, NAN, 0]]),)),
+        Edge("infinities", "by 0 are NaN; without strides, other outputs are not touched",
+             (f32([[INF, 1]]), f32([[1, 0]])), (f32([[INF, NAN, 0]]),)),
     )
     contraction = "convtranspose"
 
@@ -411,8 +411,8 @@ def _np_transposed(x: Array, w: Array, attrs: Attrs) -> Array:
     # padding may be negative (a larger output asked for): leave room on both sides
     room = [max(0, -p) for p in pads]
     y = np.zeros((x.shape[0], w.shape[1] * group, *[f + room[a] + room[rank + a] for a, f in enumerate(full)]), x.dtype)
-    xg = x.reshape(x.shape[0], group, -1, *x.shape[2:])
-    wg = w.reshape(group, -1, *w.shape[1:])
+    xg = x.reshape(x.shape[0], group, x.shape[1] // group, *x.shape[2:])
+    wg = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     at: Any
     for tap in itertools.product(*[range(k) for k in w.shape[2:]]):
         at = (slice(None), slice(None), slice(None), *tap)
@@ -421,6 +421,6 @@ def _np_transposed(x: Array, w: Array, attrs: Attrs) -> Array:
             slice(t * r + room[a], t * r + room[a] + (d - 1) * s + 1, s)
             for a, (t, r, d, s) in enumerate(zip(tap, dilations, x.shape[2:], strides, strict=True))
         ]
-        y[(slice(None), slice(None), *where)] += part.reshape(x.shape[0], -1, *x.shape[2:])
+        y[(slice(None), slice(None), *where)] += part.reshape(x.shape[0], w.shape[1] * group, *x.shape[2:])
     cut = [slice(pads[a] + room[a], f + room[a] - pads[rank + a]) for a, f in enumerate(full)]
     return y[(slice(None), slice(None), *cut)]

@@ -240,7 +240,7 @@ class GroupNormalization(OpDef):
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         x, scale, bias = (np_wide(v) for v in xs)  # type: ignore[arg-type]
         groups, shape = attrs["num_groups"], x.shape
-        rows_ = x.reshape(shape[0], groups, -1)
+        rows_ = x.reshape(shape[0], groups, math.prod(shape[1:]) // groups)
         mean, var = rows_.mean(-1, keepdims=True), rows_.var(-1, keepdims=True)
         y = ((rows_ - mean) / np.sqrt(var + attrs["epsilon"])).reshape(shape)
         per = [1, -1] + [1] * (x.ndim - 2)

@@ -116,8 +116,9 @@ class MaxPool(Pool):
         low: Any = -np.inf if d.is_float else False if d is DType.BOOL else np.iinfo(x.dtype).min
         taps, ok = np_windows(np_wide(x), attrs, low)
         rank = x.ndim - 2
-        flat = taps.reshape(*taps.shape[: 2 + rank], -1)
-        ok = np.broadcast_to(ok.reshape(*ok.shape[:rank], -1), flat.shape)
+        taps_of = math.prod(taps.shape[2 + rank :])
+        flat = taps.reshape(*taps.shape[: 2 + rank], taps_of)
+        ok = np.broadcast_to(ok.reshape(*ok.shape[:rank], taps_of), flat.shape)
         top = flat.max(-1)
         hit = ok & ((flat == top[..., None]) | np.isnan(flat.astype(np.float64)))
         return [top.astype(x.dtype), self._flat_index(x.shape, attrs, hit.argmax(-1))]
@@ -309,6 +310,8 @@ class LpPool(Pool):
     extra: ClassVar[Attrs] = {"p": 2}
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        if n.attrs.get("p", 2) == 0:
+            n.fail("p is 0: there is no norm of that order")
         if n.op == "LpPool":
             return super().from_onnx(b, n)
         x = n.inputs[0]

@@ -14,7 +14,8 @@ import numpy as np
 
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, OpDef
+from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.contract import NAN, Edge, f32, i64
 from monobloc.ops.indexing import gather_const, wrapped
 from monobloc.ops.order import comparable
 from monobloc.ops.shape import axis_of, reshape
@@ -33,6 +34,11 @@ class NonZero(OpDef):
     """Coordinates of what is not zero, in order"""
 
     name = "NonZero"
+    tol = EXACT
+    edges = (
+        Edge("NaN", "is not zero", (f32(NAN, 0, 1),), (i64([0, 2, 0]), np.array(2))),
+        Edge("-0.0", "is zero", (f32(-0.0, 1),), (i64([1, 0]), np.array(1))),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Any]:
         x = n.inputs[0]
@@ -192,6 +198,12 @@ class NonMaxSuppression(OpDef):
     """Greedily from the best score on: a box stays unless it overlaps one that stayed"""
 
     name = "NonMaxSuppression"
+    tol = EXACT
+    example = {"center": 0, "limit": 2, "overlap": 0.5, "least": None}
+    edges = (
+        Edge("ties", "of equal scores the lower index comes first",
+             (f32([[0, 0, 1, 1], [2, 2, 3, 3]]), f32([[0.5, 0.5]])), (i64([0, 0, 0], [0, 0, 1]), np.array(2))),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Any]:
         boxes, scores = n.inputs[:2]

@@ -329,6 +329,12 @@ def shape_at_run_time(tmp: Path) -> Any:
     return text("g (float[6] x, int64[2] s) => (float[a,b] y) { t = Abs(s)  y = Reshape(x, t) }")
 
 
+@case
+def attributes_that_divide_by_zero(tmp: Path) -> Any:
+    return text("g (float[1,1,4] x) => (float[1,1,3] y, float[1,1,4] z) "
+                "{ y = LpPool <kernel_shape = [2], p = 0> (x)  z = Celu <alpha = 0.0> (x) }", opset=18)
+
+
 # -- declared shapes and types ---------------------------------------------------------------------
 @case
 def declared_output_shape_contradicts(tmp: Path) -> Any:

@@ -42,7 +42,8 @@ def pool() -> tuple[tuple[OpDef, Any, tuple[DType, ...], tuple[Case, ...]], ...]
 
 def fits(case: Case, s: Any) -> bool:
     small = all(x is None or np.asarray(x).size < 2000 for x in case.inputs)
-    return small and set(case.attrs) <= set(s.attributes) and s.min_input <= len(case.inputs) <= s.max_input
+    plain = not any(isinstance(v, DType) and v.is_opaque for v in case.attrs.values())
+    return small and plain and set(case.attrs) <= set(s.attributes) and s.min_input <= len(case.inputs) <= s.max_input
 
 
 def from_opdef(b: Builder) -> str:

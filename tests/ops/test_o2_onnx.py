@@ -427,3 +427,20 @@ def test_training_mode_uses_the_statistics_of_the_batch() -> None:
     x, p = f32(3, 2, 4), [np.float32([0.5, 2]), np.float32([1, -1]), np.float32([0, 1]), np.float32([1, 4])]
     attrs = {"training_mode": 1, "momentum": 0.7}
     agree(*one_node("BatchNormalization", 15, [x, *p], attrs, outputs=3), oracle=reference)
+
+
+@pytest.mark.parametrize(("op", "more", "attrs"), [
+    ("Conv", [(4, 3, 2, 2)], {}), ("Conv", [(3, 1, 2, 2)], {"group": 3}),
+    ("ConvTranspose", [(3, 4, 2, 2)], {"strides": [2, 2]}),
+    ("MaxPool", [], {"kernel_shape": [2, 2]}), ("AveragePool", [], {"kernel_shape": [2, 2]}),
+    ("LpPool", [], {"kernel_shape": [2, 2]}), ("GlobalMaxPool", [], {}), ("LRN", [], {"size": 3}),
+    ("InstanceNormalization", [(3,), (3,)], {}), ("GroupNormalization", [(3,), (3,)], {"num_groups": 3}),
+    ("BatchNormalization", [(3,), (3,), (3,), (3,)], {}), ("DepthToSpace", [], {"blocksize": 1}),
+    ("LayerNormalization", [(5,)], {}), ("Softmax", [], {"axis": 1}), ("Flatten", [], {}),
+])
+def test_a_batch_of_nothing(op: str, more: list[tuple[int, ...]], attrs: dict[str, Any]) -> None:
+    """References and shapes of what has no elements: sizes cannot be left for numpy to find."""
+    x = np.zeros((0, 3, 4, 5), np.float32)
+    for outputs in (1, 2) if op == "MaxPool" else (1,):
+        model, feeds = one_node(op, 21, [x, *(f32(*s) for s in more)], attrs, outputs, const=range(1, 5))
+        assert all(y.size == 0 and y.shape[0] == 0 for y in ours(model, feeds))
