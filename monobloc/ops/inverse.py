@@ -11,6 +11,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.contract import NAN, Edge, f32
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -22,6 +23,11 @@ class Inverse(OpDef):
     name = "Inverse"
     domain = "com.microsoft"
     tol = Tol(1e-3, 1e-4)
+    edges = (
+        Edge("NaN", "gives NaN", (f32([NAN]),), (f32([NAN]),)),
+        Edge("division by 0", "a matrix that has no inverse gives NaN", (f32([0, 0], [0, 1]),),
+             (f32([NAN] * 2, [NAN] * 2),)),
+    )
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
