@@ -60,10 +60,15 @@ class Const:
                 self._lent = weakref.ref(found)
         return found
 
+    @property
+    def has_open(self) -> bool:
+        """Whether there are sizes among its elements; such are never read from anywhere, so nothing is read here."""
+        return self._array is not None and has_open(self._array)
+
     def spool(self, keep: Callable[[np.ndarray], Callable[[], np.ndarray] | None]) -> None:
         """Large data that are only here go to where `keep` puts them, which tells how to read them again."""
         array = self._array
-        if array is not None and array.nbytes > KEPT and (load := keep(array)) is not None:
+        if array is not None and array.nbytes > KEPT and not has_open(array) and (load := keep(array)) is not None:
             self._array, self._load, self._once, self._lent = None, load, False, weakref.ref(array)
 
     @property

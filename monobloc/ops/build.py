@@ -16,7 +16,7 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Const, Graph, Node, Value
-from monobloc.ir.symbolic import has_open, integers, is_open
+from monobloc.ir.symbolic import integers, is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef, onnx_names, opdef
 
@@ -51,7 +51,7 @@ class Builder:
         """A node of a known operator: its `outputs` values, or constants in their place."""
         d = opdef(op)
         attrs = dict(attrs or {})
-        if any(v is not None and v.const is not None and has_open(v.const.array) for v in inputs):
+        if any(v is not None and v.const is not None and v.const.has_open for v in inputs):
             return self._of_sizes(d, inputs, attrs, outputs, name or self.name or op.lower())
         types = d.infer(inputs, attrs)[:outputs]
         for t in types:
@@ -100,8 +100,8 @@ def _keeps_sizes(d: OpDef, attrs: dict[str, Any]) -> bool:
 
 def plain(g: Graph, v: Value | None) -> Value | None:
     """A constant without sizes among its elements: what they are at the hint."""
-    if v is None or v.const is None or v.dtype not in SIZE_TYPES or not has_open(v.const.array):
-        return v  # the data of others are not looked at: a model's weights are read when they are needed
+    if v is None or v.const is None or not v.const.has_open:
+        return v
     return g.constant(v.name, np.array([int(x) for x in v.const.array.flat], v.dtype.numpy).reshape(v.shape))
 
 
