@@ -310,8 +310,8 @@ class LpPool(Pool):
     extra: ClassVar[Attrs] = {"p": 2}
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        if n.attrs.get("p", 2) == 0:
-            n.fail("p is 0: there is no norm of that order")
+        if n.attrs.get("p", 2) < 1:
+            n.fail(f"p is {n.attrs['p']}: there is no norm of that order")
         if n.op == "LpPool":
             return super().from_onnx(b, n)
         x = n.inputs[0]

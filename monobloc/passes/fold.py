@@ -36,8 +36,8 @@ class Fold:
 
 def _channel_scale(y: Node, s: Value) -> np.ndarray | None:
     """`s` as one factor per output channel of a contraction, if it is that."""
-    if s.const is None:
-        return None
+    if s.const is None or not np.isfinite(s.const.array).all():
+        return None  # a sum by an infinity is one infinity, a sum of infinities is NaN
     out = y.outputs[0]
     axis = out.type.rank - 1 if y.op == "MatMul" else 1
     shape = (1,) * (out.type.rank - s.type.rank) + s.shape
@@ -71,7 +71,7 @@ def scale_weights(n: Node, b: Builder) -> Sequence[Value] | None:
         return None
     k = _channel_scale(y, s)
     w = None if k is None else _scaled_weights(y, k)
-    if w is None:
+    if w is None or not np.isfinite(w).all():
         return None
     old = y.inputs[1]
     assert old is not None
@@ -107,6 +107,8 @@ def merge_constants(n: Node, b: Builder) -> Sequence[Value] | None:
     joint = b.one(n.op, c, d)
     if joint.type.size > max(c.type.size, d.type.size):
         return None
+    if joint.const is not None and not np.isfinite(joint.const.array).all():
+        return None  # 0 by two large numbers is 0, by an infinity NaN
     return [b.one(n.op, y, joint)]
 
 
