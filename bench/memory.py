@@ -64,7 +64,7 @@ def measure(
     began = time.monotonic()
     placed = place(g, ctx, scratch)
     took = time.monotonic() - began
-    program, _ = planner_program(g, find_aliases(g, ctx), {})
+    program = planner_program(g, find_aliases(g, ctx), {})
     steps = len(program.steps)
     found = plan.lower_bound_over_orders(program) if steps <= 30 else plan.search_peak(program, seconds)
     ports = sum(v.type.bytes for v in g.inputs) + sum(v.type.bytes for v in g.output_values)

@@ -58,6 +58,7 @@ class TreeTables(OpDef):
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         x, limit, weight, root, column, yes, no, start, target, mode = (v for v in xs if v is not None)
+        mode = np.broadcast_to(mode, column.shape)  # one for all where all are the same
         none = {"MIN": np.inf, "MAX": -np.inf}.get(attrs["aggregate"], 0.0)
         join: Any = {"MIN": min, "MAX": max}.get(attrs["aggregate"], float.__add__)
         y = np.full((len(x), attrs["targets"]), none)

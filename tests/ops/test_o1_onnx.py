@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_o2_onnx import Array, agree, one_node, reference
 
-from monobloc.errors import ModelError, MonoblocError, UnsupportedError
+from monobloc.errors import ModelError, MonoblocError
 from monobloc.frontend.importer import load_onnx
 from monobloc.ir.interp import interpret
 from monobloc.link.image import link_modules
@@ -195,14 +195,6 @@ def test_run_time_index_outside_is_an_error(op: str, ins: list[Array], attrs: di
             compiled.run({**feeds, "x1": wrong})
     for got, w in zip(compiled.run(feeds).values(), want, strict=True):
         np.testing.assert_array_equal(got, w)
-
-
-def test_sizes_that_are_data_are_refused() -> None:
-    x = f32(3, 4)
-    for op, extra in (("NonZero", []), ("Unique", []), ("Compress", [np.array([True, False])])):
-        model, _ = one_node(op, 13, [x, *extra], {})
-        with pytest.raises(UnsupportedError, match="known only at run time"):
-            load_onnx(model)
 
 
 def test_order() -> None:
