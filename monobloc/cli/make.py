@@ -209,11 +209,12 @@ def _report(image: Image, emit: Emit, o: Options, notes: dict[str, list[str]]) -
     """Facts of an image; those of an unchanged one may be at hand."""
     cache = driver.open_cache(o)
     work = {"partitions": asdict(image.partitions)}  # of this build, not of the image
-    known = store.find(image.path, cache) if image.cached else None
+    known = store.find(image.path, cache, image.modules) if image.cached else None
     if known is not None and (known["llvm"] is not None or not o.remarks):
+        store.keep(image.path, known, cache, image.modules)
         return {**known, "image": image.path.name, **work}
     report = facts.of_image(image, emit, o, toolchain.tool_version(), notes)
-    store.keep(image.path, report, cache)
+    store.keep(image.path, report, cache, image.modules)
     return {**report, **work}
 
 

@@ -268,3 +268,16 @@ def test_names_cannot_leave_their_place_on_the_page(tmp_path: Path, mb: Command)
     assert mb("build", "m.onnx", "-o", "m.so", "--report", "r.html").code == 0
     page = Path("r.html").read_text(encoding="utf-8")
     assert "alert(1)" in page and "<script>alert" not in page and page.count("</script>") == 2
+
+
+def test_models_of_equal_bytes_are_told_apart(tmp_path: Path, mb: Command) -> None:
+    """Names are no part of an image, so that another model's may have its bytes: each build tells its own."""
+    m = onnx.load(str(tiny(tmp_path / "one.onnx")))
+    m.graph.node[0].name = "another"
+    onnx.save(m, "two.onnx")
+    for model, name in (("one", "product"), ("two", "another"), ("one", "product")):
+        out = f"{model}.so"
+        assert mb("build", f"{model}.onnx", "-o", out, "--name", "m", "--report", f"{model}.json").code == 0
+        assert name in {x["name"] for x in report(f"{model}.json")["models"][0]["layers"]}
+        assert name in mb("inspect", out).out
+    assert Path("one.so").read_bytes() == Path("two.so").read_bytes()

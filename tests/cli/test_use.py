@@ -207,7 +207,7 @@ def test_check_tells_every_unsupported_node(mb: Command, tmp_path: Path) -> None
 
 def test_inspect_every_kind_of_file(mb: Command, model: Path) -> None:
     for out in ("m", "m.so", "m.a"):
-        mb("build", model, "-o", out, "--name", "looked_at", "--report", "r.json")
+        mb("build", model, "-o", out, "--report", "r.json")
     mb("compile", model, "-o", "m.o")
     for file in (model, "m", "m.so", "m.o", "r.json"):
         told = mb("inspect", file)
