@@ -25,7 +25,8 @@ from monobloc.ops.exact import TERMS
 from monobloc.ops.quant import limits
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES
-from monobloc.passes.integer import MAX_TERMS
+from monobloc.passes.integer import MAX_TERMS, Quantized
+from monobloc.passes.integer import dequantized as quantized
 from monobloc.passes.rewrite import Rule, apply_rules, made_by, sweep_dead
 
 F32, I32, I64 = DType.F32, DType.I32, DType.I64
@@ -79,25 +80,10 @@ def centered(b: Builder, x: Value, zero: Value | None) -> Value:
     return wide if zero is None else b.one("Sub", wide, b.one("Cast", zero, to=I32))
 
 
-@dataclass(frozen=True)
-class Read:
-    """A dequantized tensor: bytes or words, one scale or one per index of an axis"""
-
-    value: Value
-    scale: np.ndarray
-    zero: Value | None
-    axis: int
-
-
-def dequantized(v: Value | None, kinds: Sequence[DType]) -> Read | None:
-    d = made_by(v, "DequantizeLinear")
-    if d is None or d.attrs["block_size"] or d.attrs["to"] is not F32:
-        return None
-    x, scale, zero = [*d.inputs, None][:3]
-    if x is None or x.dtype not in kinds or scale is None or scale.const is None or scale.dtype is not F32:
-        return None
-    known = (zero is None or zero.const is not None) and bool(np.isfinite(scale.const.array).all())
-    return Read(x, scale.const.array, zero, d.attrs["axis"]) if known else None
+def dequantized(v: Value | None, kinds: Sequence[DType]) -> Quantized | None:
+    """As `integer` reads it; scales that are no numbers are no fractions."""
+    r = quantized(v, kinds)
+    return r if r is not None and np.isfinite(r.scale).all() else None
 
 
 def _read(b: Builder, n: Node) -> list[Term] | None:
@@ -115,7 +101,7 @@ def _read(b: Builder, n: Node) -> list[Term] | None:
     return [Term(centered(b, r.value, zero), fractions(r.scale).reshape(shape if r.scale.ndim else ()))]
 
 
-def _operands(n: Node, axis: int) -> tuple[Read, Read] | None:
+def _operands(n: Node, axis: int) -> tuple[Quantized, Quantized] | None:
     """Both operands of a product, weights scaled along `axis` at most"""
     x, w = dequantized(n.inputs[0], KINDS), dequantized(n.inputs[1], KINDS)
     if x is None or w is None or x.scale.ndim or (w.scale.ndim and w.axis != axis):
