@@ -9,7 +9,7 @@ a traceback.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -18,7 +18,7 @@ from monobloc.errors import Diagnostics, InternalError, ModelError, MonoblocErro
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
-from monobloc.frontend.importing import Choices, Imported, Model, as_declared, fixed_shapes, guarded, unknown_name
+from monobloc.frontend.importing import Choices, Imported, Model, bound_values, fixed_shapes, guarded, unknown_name
 from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction, declared_types
@@ -109,7 +109,7 @@ class _Import:
     def _inputs(self) -> None:
         """Every input that is no initializer becomes an input of the graph, or a bound constant."""
         types = self._declared_inputs()
-        bound = self._bound(types)
+        bound = bound_values(self.choices.bind, types, self.notes, self._report)
         shapes = {**fixed_shapes(self.choices), **{k: self._known_shape(v) for k, v in bound.items()}}
         empty = {k for k, (_, items) in self.sequences.items() if not items}
         empty |= {f"{k}[none]" for k, v in self.frame.names.items() if isinstance(v, Absent)}
@@ -203,18 +203,6 @@ class _Import:
             if problem is not None:
                 raise ModelError(problem.message.replace("output", "initializer", 1))
         self.defaults += self.model.ir_version >= 4  # before, every initializer had to be an input
-
-    def _bound(self, types: Mapping[str, Declared]) -> dict[str, np.ndarray]:
-        out: dict[str, np.ndarray] = {}
-        for name, array in self.choices.bind.items():
-            try:
-                if name not in types:
-                    raise unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
-                out[name] = as_declared(name, array, types[name])
-                self.notes.append(f"input '{name}' is bound and becomes a constant")
-            except ModelError as e:
-                self._report(e)
-        return out
 
     # -- outputs -----------------------------------------------------------------------------------
     def _wanted(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,3 +131,19 @@ def as_declared(name: str, array: np.ndarray, t: Declared) -> np.ndarray:
     if out.ndim == 0 and t.dims and all(d == 1 or not isinstance(d, int) for d in t.dims):
         out = out.reshape((1,) * len(t.dims))
     return np.ascontiguousarray(out).reshape(out.shape)
+
+
+def bound_values(
+    bind: Mapping[str, Any], types: Mapping[str, Declared], notes: list[str], report: Callable[[MonoblocError], None]
+) -> dict[str, np.ndarray]:
+    """The values that inputs are bound to, in their types; every one that cannot be is reported."""
+    out: dict[str, np.ndarray] = {}
+    for name, array in bind.items():
+        try:
+            if name not in types:
+                raise unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
+            out[name] = as_declared(name, array, types[name])
+            notes.append(f"input '{name}' is bound and becomes a constant")
+        except ModelError as e:
+            report(e)
+    return out

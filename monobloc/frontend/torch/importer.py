@@ -21,7 +21,7 @@ from monobloc.frontend.importing import (
     Choices,
     Imported,
     Told,
-    as_declared,
+    bound_values,
     fixed_shapes,
     guarded,
     told,
@@ -161,7 +161,7 @@ class _Import:
                     types[name] = Declared(dtype_of(val.dtype), tuple(self._dim(d) for d in val.shape))
                 except MonoblocError as e:
                     self._report(UnsupportedError(f"input '{name}': {e.message}"))
-        bound = self._bound(types)
+        bound = bound_values(self.choices.bind, types, self.notes, self._report)
         try:
             shapes = {**fixed_shapes(self.choices), **{k: v.shape for k, v in bound.items()}}
             sizes, self.dims, notes = solve(types, shapes, self._given(types, shapes), self.program.name)
@@ -220,18 +220,6 @@ class _Import:
             if size is not None and (size < low or (high is not None and size > high)):
                 upto = f"{low} to {high}" if high is not None else f"{low} or more"
                 raise ModelError(f"dimension '{name}' is {size}, and the program was exported for {upto}")
-
-    def _bound(self, types: Mapping[str, Declared]) -> dict[str, np.ndarray]:
-        out = {}
-        for name, array in self.choices.bind.items():
-            try:
-                if name not in types:
-                    raise unknown_name(f"a value is given for '{name}', which is no input", name, list(types))
-                out[name] = as_declared(name, array, types[name])
-                self.notes.append(f"input '{name}' is bound and becomes a constant")
-            except ModelError as e:
-                self._report(e)
-        return out
 
     # -- nodes --------------------------------------------------------------------------------------
     def _needed(self, nodes: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
