@@ -42,8 +42,9 @@ from monobloc.errors import ErrorList, ModelError, MonoblocError, ToolchainError
 from monobloc.frontend.importer import load_onnx  # noqa: E402
 from monobloc.frontend.importing import Choices  # noqa: E402
 from monobloc.ir.graph import Graph  # noqa: E402
+from monobloc.ir.text import copy_graph  # noqa: E402
 from monobloc.link.image import link_modules  # noqa: E402
-from monobloc.link.objects import Module, context, copy_graph  # noqa: E402
+from monobloc.link.objects import Module, context  # noqa: E402
 from monobloc.link.request import Request  # noqa: E402
 from monobloc.loader import CompiledModel, flattened, gathered  # noqa: E402
 from monobloc.options import Options  # noqa: E402

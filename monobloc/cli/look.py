@@ -15,8 +15,8 @@ from monobloc.cli.flags import Flags
 from monobloc.cli.settings import options, work_on
 from monobloc.errors import LinkError, ModelError, MonoblocError
 from monobloc.frontend.describe import Facts, describe
-from monobloc.ir.text import print_graph
-from monobloc.link.objects import Module, copy_graph
+from monobloc.ir.text import copy_graph, print_graph
+from monobloc.link.objects import Module
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.report import facts, store, why

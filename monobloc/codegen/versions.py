@@ -22,7 +22,7 @@ from monobloc.errors import UnsupportedError
 from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_of, told
 from monobloc.ir.graph import Graph
 from monobloc.ir.symbolic import Space, TooMany, cover, is_open
-from monobloc.ir.text import parse_graph, print_graph
+from monobloc.ir.text import copy_graph
 from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
 
@@ -62,11 +62,9 @@ def _cover(g: Graph, make: Callable[[Graph], Lowered], made: list[Lowered]) -> N
     """A graph of open sizes, for as many spaces of them as its compilation has to tell apart; where those would
     be too many, for each of its sizes, if they are few."""
     assert g.space is not None
-    table = {v.const.key: v.const for v in g.constants() if v.const is not None}
-    text = print_graph(g)
 
     def at(space: Space) -> Lowered:
-        again = parse_graph(text, lambda key, _: table[key], lambda _: space)
+        again = copy_graph(g, lambda _: space)
         again.at |= {d.name: space.fixed[s] for s, d in zip(symbols_of(g.dims), g.dims, strict=True)
                      if s in space.fixed}
         again.space = space

@@ -9,7 +9,7 @@ import numpy as np
 from monobloc.ir.dims import symbols_of
 from monobloc.ir.graph import Graph
 from monobloc.ir.symbolic import Space, is_open
-from monobloc.ir.text import parse_graph, print_graph
+from monobloc.ir.text import copy_graph
 
 
 def for_shapes(graphs: Iterable[Graph], shapes: Mapping[str, Sequence[int]]) -> Graph | None:
@@ -26,9 +26,8 @@ def for_shapes(graphs: Iterable[Graph], shapes: Mapping[str, Sequence[int]]) -> 
 
 def at_sizes(g: Graph, at: Mapping[str, int]) -> Graph:
     """The graph with a size for every symbol."""
-    table = {v.const.key: v.const for v in g.constants() if v.const is not None}
     space = Space((), np.zeros((1, 0), np.int64), fixed=at)
-    out = parse_graph(print_graph(g), lambda key, _: table[key], lambda _: space)
+    out = copy_graph(g, lambda _: space)
     out.at |= {d.name: at[s] for s, d in zip(symbols_of(g.dims), g.dims, strict=True) if s in at}
     out.space = None
     return out

@@ -151,6 +151,12 @@ def parse_graphs(
     return out
 
 
+def copy_graph(g: Graph, make_space: MakeSpace = space_of) -> Graph:
+    """An equal graph that shares the constants, regions' too; equal bytes may be tensors of several types."""
+    table = {(v.const.key, v.type): v.const for part in g.tree() for v in part.constants() if v.const is not None}
+    return parse_graph(print_graph(g), lambda key, t: table[key, t], make_space)
+
+
 class _Parser:
     def __init__(self, text: str, weights: ConstSource | None, make_space: MakeSpace) -> None:
         self.text, self.at, self.weights = text, 0, weights

@@ -15,8 +15,9 @@ import numpy as np
 
 from monobloc.errors import Diagnostics, LinkError, ModelError
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.text import copy_graph
 from monobloc.ir.types import TensorType
-from monobloc.link.objects import Module, copy_graph
+from monobloc.link.objects import Module
 from monobloc.link.start import start_from
 from monobloc.options import Options
 

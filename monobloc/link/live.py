@@ -22,11 +22,12 @@ from pathlib import Path
 from monobloc.cache import Cache
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph
+from monobloc.ir.text import copy_graph
 from monobloc.link import header
 from monobloc.link.devirtualize import words_of_the_line
 from monobloc.link.header import input_accessors, output_accessors
 from monobloc.link.linkmap import plain_file
-from monobloc.link.objects import Module, copy_graph
+from monobloc.link.objects import Module
 from monobloc.link.order import canonical_order
 from monobloc.link.request import Request
 from monobloc.link.symbols import Chain, check_linkable, used_by

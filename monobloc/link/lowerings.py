@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.versions import lower_all
 from monobloc.ir.spool import Spool
-from monobloc.link.objects import Module, context, copy_graph, module_key
+from monobloc.ir.text import copy_graph
+from monobloc.link.objects import Module, context, module_key
 from monobloc.options import Options
 from monobloc.passes import Dump
 

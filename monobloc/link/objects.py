@@ -23,7 +23,7 @@ from monobloc.codegen.lower import Lowered
 from monobloc.codegen.versions import lower_all
 from monobloc.errors import LinkError, ModelError
 from monobloc.ir.graph import Const, Graph, Value, content_key
-from monobloc.ir.text import INLINE, parse_graph, parse_graphs, print_graph
+from monobloc.ir.text import INLINE, copy_graph, parse_graphs, print_graph
 from monobloc.ir.types import TensorType
 from monobloc.kernels.foreign import header_folders
 from monobloc.link import stack
@@ -80,12 +80,6 @@ def context(o: Options, stage: str) -> PassContext:
     return PassContext(target=o.target, numerics=o.numerics, threads=o.threads, optimize=o.optimize, stage=stage,
                        kernels=o.kernels if stage == "image" else (),
                        regions=o.memories if stage == "image" else ())
-
-
-def copy_graph(g: Graph) -> Graph:
-    """An equal graph that shares the constants."""
-    table = {(v.const.key, v.type): v.const for part in g.tree() for v in part.constants() if v.const is not None}
-    return parse_graph(print_graph(g), lambda key, t: table[key, t])
 
 
 # -- writing ------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from monobloc.codegen.unit import scratch_bytes
 from monobloc.codegen.versions import lower_all
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.symbolic import upper
+from monobloc.ir.text import copy_graph
 from monobloc.link import memory
 from monobloc.link.image import Image
-from monobloc.link.objects import Module, context, copy_graph, read_module
+from monobloc.link.objects import Module, context, read_module
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.passes import run_passes

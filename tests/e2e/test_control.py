@@ -18,10 +18,9 @@ from monobloc.errors import MonoblocError
 from monobloc.frontend.importer import load_onnx
 from monobloc.ir.graph import Graph
 from monobloc.ir.interp import interpret
-from monobloc.ir.text import print_graph
+from monobloc.ir.text import copy_graph, print_graph
 from monobloc.ir.verify import verify
 from monobloc.link.image import link_modules
-from monobloc.link.objects import copy_graph
 from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options

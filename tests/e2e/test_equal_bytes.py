@@ -14,7 +14,7 @@ import monobloc
 from monobloc.frontend import Choices
 from monobloc.frontend.importer import load_onnx
 from monobloc.ir.graph import Graph
-from monobloc.link.objects import copy_graph
+from monobloc.ir.text import copy_graph
 
 SEED = 23
 node = helper.make_node

@@ -135,8 +135,24 @@ def rows() -> tuple[onnx.ModelProto, dict[str, range]]:
     return _model(nodes, ["n", 96], {"w": _f(96, 160), "v": _f(160, 75, seed=1)}), {"n": range(1, 62)}
 
 
-MODELS = {"rows": rows, "attention": attention, "pictures": pictures, "bytes": bytes_, "lines": lines,
-          "recurrent": recurrent}
+def branches() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Weights that only branches read, two of them of equal bytes and unequal shapes."""
+    def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+        last = nodes[-1].output[0]
+        return helper.make_graph(nodes, last, [], [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)])
+
+    one = branch(node("MatMul", ["x", "w"], ["a"]))
+    other = branch(node("Concat", ["x", "x"], ["xx"], axis=1), node("MatMul", ["xx", "v"], ["b0"]),
+                   node("MatMul", ["b0", "u"], ["b"]))
+    nodes = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Greater", ["sum", "zero"], ["positive"]),
+             node("If", ["positive"], ["y"], then_branch=one, else_branch=other)]
+    w = _f(12, 12)
+    return (_model(nodes, ["n", 12], {"w": w, "v": w.reshape(24, 6), "u": _f(6, 12, seed=1), "zero": np.float32(0)}),
+            {"n": range(1, 9)})
+
+
+MODELS = {"rows": rows, "branches": branches, "attention": attention, "pictures": pictures, "bytes": bytes_,
+          "lines": lines, "recurrent": recurrent}
 TOLERANCE = {"bytes": dict(rtol=0, atol=0.11)}  # a step of the quantizer
 
 

@@ -13,10 +13,10 @@ from random_graphs import Maker, chain, from_case, operators
 
 from monobloc.ir.interp import interpret
 from monobloc.ir.strings import to_text
-from monobloc.ir.text import parse_graph, print_graph
+from monobloc.ir.text import copy_graph, parse_graph, print_graph
 from monobloc.ir.verify import verify
 from monobloc.link.image import link_modules
-from monobloc.link.objects import Module, copy_graph
+from monobloc.link.objects import Module
 from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
