@@ -144,8 +144,9 @@ def with_amplification(found: Sequence[Difference], feeds: Mapping[str, np.ndarr
     for seed in range(NUDGES):
         nudged = oracle(_nudged(feeds, np.random.default_rng(seed)))
         for name, w in want.items():
-            d = _distance(nudged[name].astype(np.float64), w.astype(np.float64))
-            changed[name] = max(changed[name], float(_finite_max(d)))
+            if w.dtype != object and nudged[name].shape == w.shape:  # strings and sizes have no last bit
+                d = _distance(nudged[name].astype(np.float64), w.astype(np.float64))
+                changed[name] = max(changed[name], float(_finite_max(d)))
     return [replace(d, amplified=changed.get(d.name, 0.0)) if not d.ok and not d.problem else d for d in found]
 
 

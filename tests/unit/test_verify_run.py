@@ -57,6 +57,19 @@ def test_an_oracle_that_does_not_amplify_excuses_nothing() -> None:
     assert not d.ok
 
 
+def test_strings_and_sizes_that_rounding_changes_are_told_as_they_are() -> None:
+    """The oracle's own names and numbers of rows change with the last bit; a wrong one of ours is wrong."""
+    def oracle(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        above = feeds["x"] > F32(0.7)
+        return {"label": np.where(above, "a", "b").astype(object), "rows": feeds["x"][above], **chaotic(feeds)}
+
+    feeds = {"x": np.full(8, 0.7, F32)}
+    want = oracle(feeds)
+    got = {"label": np.full(8, "c", object), "rows": np.zeros(2, F32), "y": want["y"] + F32(0.01)}
+    found = verify_run.with_amplification(verify_run.compare_all(got, want, None, None), feeds, want, oracle)
+    assert {d.name: d.ok for d in found} == {"label": False, "rows": False, "y": True}
+
+
 def test_random_indices_stay_inside_their_tables() -> None:
     m = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
         g (int64[64] a, int64[64] b, int64[64] c) => (float[64,2] y, int64[64] z)
