@@ -14,24 +14,17 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from doc_operators import cell, numerics_page, operators_page, sentence  # noqa: E402
+
 DOCS = ROOT / "docs"
 NOTE = "<!-- Written by tools/gen_docs.py. -->\n"
-
-
-def first_sentence(text: str) -> str:
-    """Up to the first full stop or blank line, on one line."""
-    head = " ".join(text.strip().split("\n\n")[0].split())
-    return re.split(r"(?<=[a-z0-9)])\. ", head)[0].rstrip(".")
-
-
-def cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 # -- passes -------------------------------------------------------------------------------------------
@@ -43,7 +36,7 @@ def passes_page() -> str:
     steps = passes.pipeline()
     for k, p in enumerate(steps, 1):
         text = sys.modules[type(p).__module__].__doc__ or ""
-        out.append(f"| {k} | `{p.name}` | {cell(comments.get(type(p).__name__) or first_sentence(text))} |")
+        out.append(f"| {k} | `{p.name}` | {cell(comments.get(type(p).__name__) or sentence(text))} |")
     for p in dict((type(p), p) for p in steps).values():
         text = sys.modules[type(p).__module__].__doc__ or ""
         out.append(f"\n## {p.name}\n\n{markdown(text)}")
@@ -51,7 +44,7 @@ def passes_page() -> str:
 
 
 PASSES_INTRO = """The order in which a graph is rewritten, from `pipeline()` in `monobloc/passes/__init__.py`.
-After each pass the graph is verified. `--dump DIR` writes the graph after every pass that changed it."""
+After every pass that changed it the graph is verified, and written where `--dump DIR` asks for it."""
 
 
 def pipeline_comments(source: str) -> Iterator[tuple[str, str]]:
@@ -129,11 +122,8 @@ def shared_options(group: Any) -> Iterator[str]:
 
 
 # -- all ----------------------------------------------------------------------------------------------
-def pages() -> dict[str, Callable[[], str]]:
-    from doc_operators import numerics_page, operators_page
-
-    return {"operators.md": lambda: operators_page(NOTE), "numerics.md": numerics_page, "passes.md": passes_page,
-            "cli.md": cli_page}
+PAGES = {"operators.md": lambda: operators_page(NOTE), "numerics.md": numerics_page, "passes.md": passes_page,
+         "cli.md": cli_page}
 
 
 def main() -> int:
@@ -141,7 +131,7 @@ def main() -> int:
     p.add_argument("--check", action="store_true")
     stale = []
     check = p.parse_args().check
-    for name, make in pages().items():
+    for name, make in PAGES.items():
         path, text = DOCS / name, make()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
