@@ -26,7 +26,7 @@ from monobloc.options import parse_dims
 TITLE = "## One image for many sizes"
 
 
-def shapes_at(m: CompiledModel, at: dict[str, int]) -> dict[str, np.ndarray]:
+def feeds_at(m: CompiledModel, at: dict[str, int]) -> dict[str, np.ndarray]:
     """Random inputs at a point."""
     whole = random_feeds(m.inputs, 0)
     out = {}
@@ -40,7 +40,7 @@ def shapes_at(m: CompiledModel, at: dict[str, int]) -> dict[str, np.ndarray]:
 def row(one: CompiledModel, path: Path, at: dict[str, int], seconds: float) -> str:
     """A line of the table: both latencies at one point."""
     alone = monobloc.compile(path, dim=at)
-    feeds = shapes_at(one, at)
+    feeds = feeds_at(one, at)
     got, want = one.run(feeds), alone.run(feeds)
     for name, y in want.items():
         np.testing.assert_allclose(got[name], y, rtol=1e-3, atol=1e-4, err_msg=f"{name} at {at}")

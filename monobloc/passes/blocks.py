@@ -22,11 +22,10 @@ from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.ops.nbits import packed, planes
 from monobloc.passes import PassContext
+from monobloc.passes.contraction import BYTES, FLOATS
 from monobloc.passes.rewrite import sweep_dead
 
 Array = np.ndarray
-BYTES = (DType.I8, DType.U8)
-HALVES = (DType.F16, DType.BF16)
 MIN_ELEMENTS = 512
 BLOCK_SIZES = (32, 64, 128)  # elements that share a copy of a scale where a whole row has one
 
@@ -64,7 +63,7 @@ class Weight:
 
 def weight(n: Node) -> Weight | None:
     """A dequantized constant matrix"""
-    if n.op != "DequantizeLinear" or n.attrs["to"] not in (DType.F32, *HALVES):
+    if n.op != "DequantizeLinear" or n.attrs["to"] not in FLOATS:
         return None
     x, scale, zero = [*n.inputs, None][:3]
     if x is None or x.const is None or x.type.rank != 2 or scale is None or scale.const is None:
