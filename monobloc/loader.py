@@ -176,7 +176,8 @@ class CompiledModel:
         """Sizes of the next runs, as the shapes given to `run` set them too."""
         for name, n in sizes.items():
             if self._sizes is None or name not in self._sizes.dims:
-                raise ModelError(f"{self.name} has no dimension `{name}` to set")
+                raise ModelError(f"{self.name} has no dimension `{name}` to set",
+                                 notes=[f"it has: {', '.join(self.dims) or 'none'}"])
             self._sizes.set(self._ram.ctypes.data, name, n)
 
     def input_buffer(self, name: str) -> np.ndarray:
