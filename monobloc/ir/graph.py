@@ -11,11 +11,12 @@ import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from monobloc.ir.dims import Dim
+from monobloc.ir.dims import Dim, symbols_of
 from monobloc.ir.symbolic import Space, has_open
 from monobloc.ir.types import DType, TensorType
 
@@ -338,3 +339,9 @@ class Graph:
     def uses(self, v: Value) -> int:
         """how often a value is used, leaving the graph included"""
         return len(v.users) + sum(1 for _, o in self.outputs if o is v)
+
+
+def space_of(g: Graph) -> Space | None:
+    """The space of a graph's dimensions that have no fixed sizes."""
+    left = {s: d.sizes for s, d in zip(symbols_of(g.dims), g.dims, strict=True) if d.name not in g.at}
+    return Space(list(left), np.array(list(product(*left.values())), np.int64)) if left else None

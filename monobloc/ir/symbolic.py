@@ -19,7 +19,6 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any, TypeVar, cast
 
@@ -496,15 +495,6 @@ class TooMany(Exception):
     def __init__(self, spaces: Sequence[Space]) -> None:
         super().__init__("too many versions")
         self.conditions = list(dict.fromkeys(c for s in spaces for c in s.conditions))
-
-
-def space_of(g: Any) -> Space | None:
-    """The space of a graph's dimensions that have no fixed sizes."""
-    open_dims = [(f"dim{k}", d.sizes) for k, d in enumerate(g.dims) if d.name not in g.at]
-    if not open_dims:
-        return None
-    points = np.array(list(product(*(sizes for _, sizes in open_dims))), np.int64)
-    return Space([s for s, _ in open_dims], points)
 
 
 def integers(values: Any, dtype: Any) -> np.ndarray:

@@ -29,8 +29,8 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.dims import Dim, parse_sizes
-from monobloc.ir.graph import Const, Graph, Node, Value
-from monobloc.ir.symbolic import Space, integers, is_open, parse_size, space_of
+from monobloc.ir.graph import Const, Graph, Node, Value, space_of
+from monobloc.ir.symbolic import Space, integers, is_open, parse_size
 from monobloc.ir.types import DType, TensorType, parse_type
 
 INLINE = 64
