@@ -146,8 +146,8 @@ def polar(n: AtenNode) -> Results:
     return Complex(n.one("Mul", r, n.one("Cos", at)), n.one("Mul", r, n.one("Sin", at)))
 
 
-def magnitude(n: AtenNode) -> Results:
-    """The angle of a real number"""
+def angle_of_real(n: AtenNode) -> Results:
+    """Half a turn below zero, none above"""
     x = n.floats()
     zero = n.scalar(0, x.dtype)
     y = n.one("Where", n.one("Less", x, zero), n.scalar(math.pi, x.dtype), zero)
@@ -246,7 +246,7 @@ def only_complex(n: AtenNode) -> Results:
 
 READERS: dict[str, Reader] = {
     "view_as_complex.default": view_as_complex, "complex.default": complex_of, "polar.default": polar,
-    "angle.default": magnitude, "_fft_r2c.default": fft_r2c, "_to_copy.default": to_copy,
+    "angle.default": angle_of_real, "_fft_r2c.default": fft_r2c, "_to_copy.default": to_copy,
     **dict.fromkeys(("_fft_c2c.default", "_fft_c2r.default", "view_as_real.default", "imag.default"), only_complex),
     **dict.fromkeys(("_conj.default", "_conj_physical.default", "conj_physical.default", "resolve_conj.default",
                      "real.default"), elementwise.same),

@@ -68,15 +68,6 @@ def tri_indices(upper: bool) -> Reader:
     return read
 
 
-def tensor_of(n: AtenNode) -> Results:
-    """`torch.tensor(...)` inside of a module"""
-    return n.cast(n.x(), n.out) if isinstance(n["self"], Value) else n.scalar(n["self"], n.out)
-
-
-def numel(n: AtenNode) -> Results:
-    return n.x().type.size
-
-
 def device_put(n: AtenNode) -> Results:
     return n.x("a")
 

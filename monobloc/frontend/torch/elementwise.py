@@ -150,8 +150,7 @@ def signbit(n: AtenNode) -> Results:
     x = n.x()
     if not x.dtype.is_float:
         return n.one("Less", x, n.scalar(0, x.dtype))
-    bits = {2: DType.I16, 4: DType.I32, 8: DType.I64}[x.dtype.size]
-    return n.one("Less", n.one("BitCast", x, to=bits), n.scalar(0, bits))
+    return _negative(n, x)
 
 
 # -- of two -------------------------------------------------------------------------------------------
@@ -280,7 +279,7 @@ def atan2_of(n: AtenNode, y: Value, x: Value) -> Value:
 
 
 def _negative(n: AtenNode, x: Value) -> Value:
-    """Whether the sign bit is set"""
+    """Whether a float's sign bit is set"""
     bits = {2: DType.I16, 4: DType.I32, 8: DType.I64}[x.dtype.size]
     return n.one("Less", n.one("BitCast", x, to=bits), n.scalar(0, bits))
 
@@ -343,9 +342,7 @@ def where(n: AtenNode) -> Results:
 
 def masked_fill(n: AtenNode) -> Results:
     x = n.x()
-    value = n["value"]
-    y = n.one("Where", n.cast(n.x("mask"), BOOL), n.scalar(value, x.dtype), x)
-    return y
+    return n.one("Where", n.cast(n.x("mask"), BOOL), n.scalar(n["value"], x.dtype), x)
 
 
 def addcmul(n: AtenNode) -> Results:
@@ -487,15 +484,11 @@ def glu(n: AtenNode) -> Results:
 def to_copy(n: AtenNode) -> Results:
     """Another type, or another memory format or device, which mean nothing here"""
     x, to = n.x(), n.get("dtype")
-    return x if to is None else converted(n, x, dtype_of(to))
+    return x if to is None else n.cast(x, dtype_of(to))
 
 
 def convert_element_type(n: AtenNode) -> Results:
-    return converted(n, n.x("a"), dtype_of(n["dtype"]))
-
-
-def converted(n: AtenNode, x: Value, to: DType) -> Value:
-    return n.cast(x, to)
+    return n.cast(n.x("a"), dtype_of(n["dtype"]))
 
 
 def view_dtype(n: AtenNode) -> Results:
@@ -563,7 +556,7 @@ READERS: dict[str, Reader] = {
     "hardsigmoid.default": hardsigmoid, "hardshrink.default": hardshrink,
     "softshrink.default": parametric("Shrink", bias=("lambd", 0.5), lambd=("lambd", 0.5)),
     "threshold.default": threshold, "log_sigmoid.default": log_sigmoid, "log_sigmoid_forward.default": log_sigmoid,
-    "logit.default": logit, "glu.default": glu, 
+    "logit.default": logit, "glu.default": glu,
     "_to_copy.default": to_copy, "prims.convert_element_type.default": convert_element_type,
     "view.dtype": view_dtype, "clone.default": same, "alias.default": same, "detach.default": same,
     "lift_fresh_copy.default": same, "lift_fresh.default": same, "contiguous.default": same, "dropout.default": dropout,

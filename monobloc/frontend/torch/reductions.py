@@ -187,8 +187,6 @@ def median(n: AtenNode) -> Results:
     if x.dtype.is_float:  # NaN sorts last
         ends = [n.cut(v, axis, last, 1) for v in (values, at)]
         bad = n.one("IsNaN", ends[0])
-        if n.op.startswith("nanmedian"):
-            n.unsupported("nanmedian")
         found = [n.one("Where", bad, e, f) for e, f in zip(ends, found, strict=True)]
     keep = bool(n.get("keepdim"))
     shape = [] if whole else [d for k, d in enumerate(found[0].shape) if keep or k != axis]
