@@ -233,10 +233,8 @@ def same_scales(n: TflNode, count: int) -> None:
 
 
 def select(n: TflNode) -> Result:
-    if n.quantized(1):
-        n.tensor(0)
-        if len({n.scale(t) for t in (n.tensor(1), n.tensor(2), n.outs[0])}) > 1:
-            n.unsupported("SELECT of tensors with different scales")
+    if n.quantized(1) and len({n.scale(t) for t in (n.tensor(1), n.tensor(2), n.outs[0])}) > 1:
+        n.unsupported("SELECT of tensors with different scales")
     c, a = n.x(0), n.x(1)
     if n.op == "SELECT" and c.type.rank == 1 and a.type.rank > 1:  # a condition per row
         rows = reshape(n.b, c, [*c.shape, *[1] * (a.type.rank - 1)])

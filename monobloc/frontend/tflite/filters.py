@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monobloc.frontend.tflite.arithmetic import rescale
 from monobloc.frontend.tflite.convs import _zero
 from monobloc.frontend.tflite.hybrid import rows_times
 from monobloc.frontend.tflite.node import Result, TflNode
-from monobloc.frontend.tflite.recurrent import _backwards, _name, _scale_of, _state
-from monobloc.frontend.tflite.scaling import NONE, TANH, multiplier
+from monobloc.frontend.tflite.recurrent import _activation, _backwards, _name, _of_rank, _scale_of, _state
+from monobloc.frontend.tflite.scaling import TANH
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
-from monobloc.ops.tfl_rnn import ACTIVATIONS
 
 F32, I8, I16, I32 = DType.F32, DType.I8, DType.I16, DType.I32
 
@@ -35,13 +35,6 @@ class Places:
     bias: int = 3
     hidden: int = 4
     more: int | None = None
-
-
-def _act(n: TflNode, slot: int) -> str:
-    act = n.options.whole(slot, "b")
-    if not NONE <= act <= TANH:
-        n.unsupported(f"{n.op} with the activation {act}")
-    return ACTIVATIONS[act]
 
 
 def _cell(n: TflNode, x: Value, added: Value | None, p: Places, act: str, asymmetric: bool) -> Value:
@@ -65,27 +58,20 @@ def _sums(n: TflNode, x: Value, place: int, asymmetric: bool) -> Value:
     return rows_times(n.b, rows, w, n.quant(n.tensor(place)).scale, asymmetric)
 
 
-def _of_rank(n: TflNode, rank: int) -> Value:
-    x = n.x(0)
-    if x.type.rank != rank:
-        n.fail(f"has an input of {x.type}, which must have rank {rank}")
-    return x
-
-
 def rnn(n: TflNode) -> Result:
     x = _of_rank(n, 2)
-    y = _cell(n, reshape(n.b, x, [x.shape[0], 1, x.shape[1]]), None, Places(), _act(n, 0), n.options.flag(1))
+    y = _cell(n, reshape(n.b, x, [x.shape[0], 1, x.shape[1]]), None, Places(), _activation(n, 0), n.options.flag(1))
     return [reshape(n.b, y, [y.shape[0], y.shape[2]])]
 
 
 def sequence(n: TflNode) -> Result:
     x, turned = _of_rank(n, 3), n.options.flag(0)
-    y = _cell(n, transpose(n.b, x, (1, 0, 2)) if turned else x, None, Places(), _act(n, 1), n.options.flag(2))
+    y = _cell(n, transpose(n.b, x, (1, 0, 2)) if turned else x, None, Places(), _activation(n, 1), n.options.flag(2))
     return [transpose(n.b, y, (1, 0, 2)) if turned else y]
 
 
 def both_ways(n: TflNode) -> Result:
-    turned, act, asymmetric = n.options.flag(0), _act(n, 1), n.options.flag(3)
+    turned, act, asymmetric = n.options.flag(0), _activation(n, 1), n.options.flag(3)
     x = _of_rank(n, 3)
     x = transpose(n.b, x, (1, 0, 2)) if turned else x
     other = n.x(9) if n.has(9) else None
@@ -151,20 +137,16 @@ def _svdf_integers(n: TflNode, x: Value, features: Value, over_time: Value, rank
         n.unsupported(f"SVDF of int8 with a state of {state.value} and weights of {over_time.dtype.value} over time")
     total = b.one("MatMulInteger", x, transpose(b, features, (1, 0)), _zero(n, 0, x), None)
     lo, hi = limits(state)
-    newest = _scaled(n, total, np.float64(np.float32(sx * sf)) / np.float64(ss), state, lo, hi, zs)
+    real = float(np.float64(np.float32(sx * sf)) / np.float64(ss))
+    newest = rescale(n, total, real, state, zero=zs, lo=lo, hi=hi)
     wide = b.one("Cast", _kept(n, newest, filters, memory), to=I32)
     wide = b.one("Sub", wide, b.const(zs, I32)) if zs else wide
     parts = b.one("Mul", wide, b.one("Cast", over_time, to=I32))
     sums = reshape(b, parts, [x.shape[0], filters // rank, rank * memory])
     y = b.emit("ReduceSum", [sums], {"axes": [2], "keepdims": 0})[0]
     y = b.one("Add", y, n.x(3)) if n.has(3) else y
-    return _scaled(n, y, np.float64(np.float32(ss * st)) / np.float64(sy), I8, -128, 127, zy)
-
-
-def _scaled(n: TflNode, v: Value, real: np.float64, to: DType, lo: int, hi: int, zero: int) -> Value:
-    m, s = multiplier(float(real))
-    attrs = {"zero_in": 0, "left": 0, "zero": zero, "lo": lo, "hi": hi, "to": to}
-    return n.b.emit("TflRescale", [v, n.b.const(m, I32), n.b.const(s, I32)], attrs)[0]
+    real = float(np.float64(np.float32(ss * st)) / np.float64(sy))
+    return rescale(n, y, real, I8, zero=zy, lo=-128, hi=127)
 
 
 READERS = {

@@ -15,7 +15,7 @@ import numpy as np
 from monobloc.frontend.tflite.convs import _zero
 from monobloc.frontend.tflite.hybrid import rows_times
 from monobloc.frontend.tflite.node import Result, TflNode
-from monobloc.frontend.tflite.scaling import TANH, multiplier
+from monobloc.frontend.tflite.scaling import NONE, TANH, multiplier
 from monobloc.frontend.tflite.variables import start
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
@@ -66,18 +66,27 @@ class Way:
     asymmetric: bool
 
 
-def _way(n: TflNode, asymmetric: int) -> Way:
-    act = n.options.whole(0, "b")
-    if not 0 <= act <= TANH:
+def _activation(n: TflNode, slot: int) -> str:
+    act = n.options.whole(slot, "b")
+    if not NONE <= act <= TANH:
         n.unsupported(f"{n.op} with the activation {act}")
-    return Way(ACTIVATIONS[act], n.options.real(1), n.options.real(2), n.options.flag(asymmetric))
+    return ACTIVATIONS[act]
+
+
+def _way(n: TflNode, asymmetric: int) -> Way:
+    return Way(_activation(n, 0), n.options.real(1), n.options.real(2), n.options.flag(asymmetric))
+
+
+def _of_rank(n: TflNode, rank: int) -> Value:
+    x = n.x(0)
+    if x.type.rank != rank:
+        n.fail(f"has an input of {x.type}, which must have rank {rank}")
+    return x
 
 
 # -- the operators ------------------------------------------------------------------------------------
 def lstm(n: TflNode) -> Result:
-    x = n.x(0)
-    if x.type.rank != 3:
-        n.fail(f"has an input of {x.type}, which must have rank 3")
+    x = _of_rank(n, 3)
     x = transpose(n.b, x, (1, 0, 2)) if n.options.flag(3) else x
     y = _cell(n, x, None, ONE, _way(n, 4))
     return [transpose(n.b, y, (1, 0, 2)) if n.options.flag(3) else y]
@@ -87,9 +96,7 @@ def one_step(n: TflNode) -> Result:
     """LSTM; its further outputs, of kernels with concatenated weights, are not made."""
     if n.options.whole(3, "b"):
         n.unsupported("LSTM with concatenated weights (the basic kernel)")
-    x = n.x(0)
-    if x.type.rank != 2:
-        n.fail(f"has an input of {x.type}, which must have rank 2")
+    x = _of_rank(n, 2)
     y = _cell(n, reshape(n.b, x, [x.shape[0], 1, x.shape[1]]), None, ONE, _way(n, 4))
     return [reshape(n.b, y, [y.shape[0], y.shape[2]])]
 
@@ -98,11 +105,9 @@ def bidirectional(n: TflNode) -> Result:
     """One cell reads the sequence forwards, one backwards. A second input is added to both, by weights of its own;
     or, without such weights, the cell that reads backwards reads it."""
     turned, merged = n.options.flag(4, True), n.options.flag(3)
-    ends = [n.x(0), n.x(39) if n.has(39) else None]
+    ends = [_of_rank(n, 3), n.x(39) if n.has(39) else None]
     x, other = (v if v is None or not turned else transpose(n.b, v, (1, 0, 2)) for v in ends)
     assert x is not None
-    if x.type.rank != 3:
-        n.fail(f"has an input of {x.type}, which must have rank 3")
     added = other if other is not None and n.has(FORWARD.more[1]) else None
     second = x if other is None or added is not None else other
     way = _way(n, 5)
