@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,13 @@ def test_spectra(lengths: tuple[int, int]) -> None:
         np.testing.assert_allclose(got[op], f(want), rtol=1e-5, atol=1e-4)
     with pytest.raises(UnsupportedError, match="output 'z' is complex"):
         load_model(n.file([x], [z]))
+
+
+def test_an_integer_lstm_of_both_ways_is_refused() -> None:
+    """LiteRT has no kernel for it: no answer could be compared with one."""
+    (one,) = (c for c in tfl_cases.every() if c.name == "lstm int8")
+    x, way, held = one.ins[0], one.ins[1:18], one.ins[18:20]
+    ins = (x, *way, *way, *held, *held, *[None] * 9)
+    data, _ = replace(one, op="BIDIRECTIONAL_SEQUENCE_LSTM", ins=ins, out=(one.out, one.out)).model()
+    with pytest.raises(UnsupportedError, match="BIDIRECTIONAL_SEQUENCE_LSTM of integers is not supported"):
+        load_model(data)

@@ -233,6 +233,8 @@ def _norms(n: TflNode, p: Places, coupled: bool, size: int) -> Value | None:
 def _integers(n: TflNode, x: Value, hidden: Value, cell: Value, p: Places, way: Way) -> list[Value]:
     """Gates have 3 integer bits, so a scale of 2^-12."""
     b, unit = n.b, 2.0**-12
+    if p is not ONE:  # LiteRT has no such kernel, so nobody says which scales the cell that reads backwards has
+        n.unsupported(f"{n.op} of integers")
     refused = {"peepholes": p.peepholes, "a projection": (p.projection, p.projection_bias),
                "layer normalization": p.norms}
     for what, places in refused.items():
