@@ -78,8 +78,11 @@ def test_names_of_the_signature() -> None:
     n = Net()
     x, y = n.tensor("serving_default_x:0", (2,), F32), n.tensor("StatefulPartitionedCall:0", (2,), F32)
     n.op("NEG", [x], [y])
-    g = load_model(n.file([x], [y], ({"audio": x}, {"score": y}))).graph
+    known = describe(n.file([x], [y], ({"audio": x}, {"score": y})))
+    assert known.imported is not None
+    g = known.imported.graph
     assert [v.name for v in g.inputs] == ["audio"] and [name for name, _ in g.outputs] == ["score"]
+    assert [p.name for p in (*known.inputs, *known.outputs)] == ["audio", "score"]  # as `check` shows them
 
 
 def quantized_product(k: int = 40) -> tuple[bytes, np.ndarray, np.ndarray]:

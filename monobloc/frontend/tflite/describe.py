@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from monobloc.frontend.tflite.importer import port_names
 from monobloc.frontend.tflite.schema import TYPES, Model, Tensor, read_model
 
 
 def facts(model: Any) -> dict[str, Any]:
     """The fields of `frontend.Facts` that stand in the file"""
     m = read_model(model)
+    ins, outs = port_names(m)
     weights: Counter[str] = Counter()
     for t in _constants(m):
         weights[t.type_text] += len(t.data or b"")
     return {
         "name": m.name, "ir_version": m.version, "opsets": {"tflite": m.version}, "producer": m.description,
-        "inputs": tuple((m.main.tensors[t].name, m.main.tensors[t].text) for t in m.main.inputs),
-        "outputs": tuple((m.main.tensors[t].name, m.main.tensors[t].text) for t in m.main.outputs),
+        "inputs": tuple((name, m.main.tensors[t].text) for name, t in zip(ins, m.main.inputs, strict=True)),
+        "outputs": tuple((name, m.main.tensors[t].text) for name, t in zip(outs, m.main.outputs, strict=True)),
         "ops": dict(Counter(o.name for g in m.subgraphs for o in g.operators).most_common()),
         "weight_bytes": sum(weights.values()),
         "weight_bytes_by_type": dict(weights.most_common()),
