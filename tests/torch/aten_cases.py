@@ -110,7 +110,7 @@ CASES: dict[str, dict[str, Case]] = {
         "log10_powers": (lambda x: torch.floor(torch.log10(x)), (10.0 ** torch.arange(0, 9),)),
         "log1p_small": (torch.log1p, (torch.tensor([1e-7, -1e-7, 1e-20, 0.49, 0.51, -0.99, -1.0]),)),
         "expm1_small": (torch.expm1, (torch.tensor([1e-7, -1e-7, 1e-20, 79.0, 81.0, 89.0, -90.0]),)),
-        "abs_bool": (lambda x: x.sign(), (b(5),)),
+        "sign_bool": (lambda x: x.sign(), (b(5),)),
         "not_bool": (torch.bitwise_not, (b(5),)),
         "half": (lambda x: torch.tanh(x) * 2 + x, (HALF,)),
         "positive": (torch.positive, (f(3),)),

@@ -105,7 +105,7 @@ def test_a_decoder_keeps_its_cache_in_the_image(cache: Path) -> None:
 def test_layers_are_called_by_their_submodules() -> None:
     g = load_model(export(Residual().eval(), (torch.rand(1, 3, 32, 24),))).graph
     names = {n.name for n in g.nodes}
-    assert "stem.0/conv2d" in names or any(n.startswith("stem.0/") for n in names)
+    assert any(n.startswith("stem.0/") for n in names)
     assert all(n.locs for n in g.nodes if n.op == "Conv")
 
 

@@ -28,9 +28,10 @@ def cond(args: Sequence[Any], b: Builder, body: Body) -> list[Any]:
         region = OpenRegion(f"{b.name}/{word}", b.graph)
         region.outputs = [(f"out{k}", v) for k, v in enumerate(tensors(body(branch, given, region)))]
         regions.append(region)
-    types = [v.type for _, v in regions[0].outputs]
-    if types != [v.type for _, v in regions[1].outputs]:
-        raise UnsupportedError("a choice between tensors of different types is not supported")
+    types, others = ([v.type for _, v in r.outputs] for r in regions)
+    if types != others:
+        yes, no = (", ".join(map(str, t)) or "nothing" for t in (types, others))
+        raise UnsupportedError(f"a choice between {yes} and {no} is not supported")
     taken = close(regions)
     inside = {"then": regions[0], "else": regions[1]}
     return list(b.graph.make("If", [flag(b, condition), *taken], types, inside, name=b.name, locs=b.locs).outputs)
