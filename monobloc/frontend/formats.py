@@ -13,7 +13,7 @@ from typing import Any, Literal
 from monobloc.errors import ModelError
 from monobloc.frontend.foreign import FOREIGN_SUFFIXES, is_saved_model, refusal
 from monobloc.frontend.importing import Choices, Imported, Model, guarded
-from monobloc.frontend.sniff import Sniffed, sniff
+from monobloc.frontend.sniff import is_exported, sniff
 from monobloc.frontend.versions import load_versions
 
 Format = Literal["onnx", "tflite", "torch"]
@@ -41,18 +41,14 @@ def format_of(model: Model | Any) -> Format:
         raise problem
     if is_tflite(found.head) or (found.suffix == ".tflite" and found.kind != "zip"):
         return "tflite"
-    return "torch" if found.suffix == ".pt2" or _exported(found) else "onnx"
+    exported = found.kind == "zip" and any(map(is_exported, found.members))
+    return "torch" if found.suffix == ".pt2" or exported else "onnx"
 
 
 def is_program(model: Any) -> bool:
     """An object of PyTorch's, or a program that was made of one"""
     home = type(model).__module__
     return home.partition(".")[0] == "torch" or home.startswith("monobloc.frontend.torch.")
-
-
-def _exported(f: Sniffed) -> bool:
-    return f.kind == "zip" and any("models/" in n and n.endswith(".json") or n == "serialized_exported_program.json"
-                                   for n in f.members)
 
 
 def load_model(model: Model | Any, choices: Choices | None = None) -> Imported:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,11 @@ class Sniffed:
     head: bytes = b""
     kind: Literal["file", "zip", "folder", "object"] = "file"
     members: tuple[str, ...] = ()
+
+
+def is_exported(member: str) -> bool:
+    """Whether a member of an archive is a program of `torch.export`: of today's format, or that before PyTorch 2.8"""
+    return re.search(r"(^|/)models/[^/]+\.json$", member) is not None or member == "serialized_exported_program.json"
 
 
 def sniff(model: Any) -> Sniffed:

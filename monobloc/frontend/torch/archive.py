@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from monobloc.errors import ModelError, UnsupportedError
+from monobloc.frontend.sniff import is_exported
 
 MAX_JSON = 1 << 28
 TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|torch\.sym_\w+|torch\._sym_\w+|_operator\.\w+|math\.\w+", re.ASCII)
@@ -69,7 +70,7 @@ def check(z: zipfile.ZipFile) -> None:
     names = z.namelist()
     if len(set(names)) < len(names):
         raise ModelError("holds two members of one name")
-    programs = [n for n in names if is_program(n)]
+    programs = [n for n in names if is_exported(n)]
     if not programs:
         raise ModelError("is a zip file, but none that `torch.export.save` wrote")
     for name in names:
@@ -85,11 +86,6 @@ def check(z: zipfile.ZipFile) -> None:
             _check_payloads(z, name)
     for name in programs:
         _check_program(_json(z, name), f"`{name}`")
-
-
-def is_program(name: str) -> bool:
-    """Whether a member of an archive is an exported program: of today's format, or of that before PyTorch 2.8"""
-    return re.search(r"(^|/)models/[^/]+\.json$", name) is not None or name == "serialized_exported_program.json"
 
 
 def _json(z: zipfile.ZipFile, name: str) -> Any:
