@@ -112,6 +112,17 @@ def padding(b: Any, n: Any, mask: Value, batch: int, length: int, filter_value: 
     return b.one("Reshape", hidden, shape=shape)
 
 
+def encoder_masks(b: Any, n: Any, q: Value, k: Value, mask: Value | None, added: Value | None) -> Masks:
+    """Those that Attention and MultiHeadAttention have"""
+    masks, length = Masks(), k.shape[2]
+    if mask is not None:
+        filter_value = float(n.attrs.get("mask_filter_value", -10000.0))
+        masks.added.append(padding(b, n, mask, q.shape[0], length, filter_value, q.dtype))
+    masks.added += [] if added is None else [added]
+    masks.kept = triangle(b, q.shape[2], length) if n.attrs.get("unidirectional", 0) else None
+    return masks
+
+
 def slice_first(b: Any, n: Any, x: Value, begin: int, end: int) -> Value:
     return x if (begin, end) == (0, x.shape[0]) else read_as(b, n, "Slice", [x, b.ints([begin]), b.ints([end])])
 
@@ -162,13 +173,7 @@ class MicrosoftAttention(OpDef):
             shape = list(past.shape[1:])
             held = [b.one("Reshape", slice_first(b, n, past, k, k + 1), shape=shape) for k in (0, 1)]
         k, v = (remembered(b, p, x) for p, x in zip(held, new, strict=True))
-        masks, length = Masks(), k.shape[2]
-        if mask is not None:
-            filter_value = float(n.attrs.get("mask_filter_value", -10000.0))
-            masks.added.append(padding(b, n, mask, q.shape[0], length, filter_value, q.dtype))
-        masks.added += [] if bias is None else [bias]
-        masks.kept = triangle(b, q.shape[2], length) if n.attrs.get("unidirectional", 0) else None
-        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks))
+        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), encoder_masks(b, n, q, k, mask, bias)))
         if n.n_outputs < 2:
             return [y]
         both = [b.one("Reshape", x, shape=[1, *x.shape]) for x in (k, v)]
@@ -188,13 +193,7 @@ class MultiHeadAttention(OpDef):
         count = int(n.attrs["num_heads"])
         q, k, v = self._parts(b, n, query, key, value, bias, count)
         k, v = remembered(b, past_k, k), remembered(b, past_v, v)
-        masks, length = Masks(), k.shape[2]
-        if mask is not None:
-            filter_value = float(n.attrs.get("mask_filter_value", -10000.0))
-            masks.added.append(padding(b, n, mask, q.shape[0], length, filter_value, q.dtype))
-        masks.added += [] if added is None else [added]
-        masks.kept = triangle(b, q.shape[2], length) if n.attrs.get("unidirectional", 0) else None
-        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks))
+        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), encoder_masks(b, n, q, k, mask, added)))
         return [y, k, v][: n.n_outputs]
 
     def _parts(

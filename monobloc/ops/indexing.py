@@ -316,7 +316,6 @@ def _head(n: Node, c: Any) -> str:
     x, at, u = n.used
     y = n.outputs[0]
     return f"""\
-if (tid != 0) return MB_OK;
 const {x.dtype.c} *x = {c.ptr(x)}, *u = {c.ptr(u)};
 const {at.dtype.c} *at = {c.ptr(at)};
 {y.dtype.c} *y = {c.ptr(y)};

@@ -173,7 +173,6 @@ class TopK(OpDef):
         t, worse = x.dtype.c, _worse(x.dtype, bool(n.attrs["largest"]))
         left, right = ((f"v[{p} * {inner}]", f"w[{p} * {inner}]") for p in ("q", "(q + 1)"))
         return f"""\
-if (tid != 0) return MB_OK;
 const {t} *x = {c.ptr(x)};
 {t} *y = {values};
 int64_t *at = (int64_t *){at};
@@ -287,7 +286,6 @@ class Running(OpDef):
         # x and y may be the same memory: the element is read before it is written over
         exclusive = f"{wide} v = ({wide})x[p]; {put} all {self.sign}= v;"
         return f"""\
-if (tid != 0) return MB_OK;
 const {t} *x = {c.ptr(x)};
 {t} *y = {c.ptr(n.outputs[0])};
 for (long o = 0; o < {outer}; o++)

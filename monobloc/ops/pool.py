@@ -412,7 +412,6 @@ class MaxUnpool(OpDef):
   const {t} *x = {c.ptr(x)};
   const int64_t *at = {c.ptr(where)};
   {t} *y = {c.ptr(n.outputs[0])};
-  if (tid != 0) return MB_OK;
   for (long i = 0; i < {total}; i++) y[i] = 0;
   for (long i = 0; i < {x.type.size}; i++) {{
     if (at[i] < 0 || at[i] >= {total}) return MB_E_INDEX;

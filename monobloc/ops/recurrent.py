@@ -255,17 +255,23 @@ class Recurrent(OpDef):
         return {}
 
 
+def _promises(gates: int, states: int) -> tuple[Edge, ...]:
+    """By examples of one sample and one hidden element"""
+    rt, nan = np.zeros((1, 1, gates), np.float32), f32(NAN)
+    return (
+        Edge("indices", "a sequence longer than the input makes the run fail",
+             (np.zeros((2, 1, gates), np.float32), rt, i32(3), None, None, None), ()),
+        Edge("NaN", "stays in every later state",
+             (np.full((1, 1, gates), NAN, np.float32), rt, None, None, None, None),
+             (nan.reshape(1, 1, 1, 1), *[nan.reshape(1, 1, 1)] * states)),
+    )
+
+
 class LstmLoop(Recurrent):
     name = "LstmLoop"
     example = {"direction": "forward", "activations": ["sigmoid", "tanh", "tanh"], "alpha": [0.0, 0.0, 0.0],
                "beta": [0.0, 0.0, 0.0], "clip": 0.0, "input_forget": 0}
-    edges: ClassVar[tuple[Edge, ...]] = (
-        Edge("indices", "a sequence longer than the input makes the run fail",
-             (np.zeros((2, 1, 4), np.float32), np.zeros((1, 1, 4), np.float32), i32(3), None, None, None), ()),
-        Edge("NaN", "stays in every later state",
-             (np.full((1, 1, 4), NAN, np.float32), np.zeros((1, 1, 4), np.float32), None, None, None, None),
-             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1), f32(NAN).reshape(1, 1, 1))),
-    )
+    edges = _promises(gates=4, states=2)
     aliases = ("LSTM",)
     gates, states = 4, 2
     default = ("sigmoid", "tanh", "tanh")
@@ -304,13 +310,7 @@ class GruLoop(Recurrent):
     name = "GruLoop"
     example = {"direction": "forward", "activations": ["sigmoid", "tanh"], "alpha": [0.0, 0.0], "beta": [0.0, 0.0],
                "clip": 0.0, "linear_before_reset": 0}
-    edges = (
-        Edge("indices", "a sequence longer than the input makes the run fail",
-             (np.zeros((2, 1, 3), np.float32), np.zeros((1, 1, 3), np.float32), i32(3), None, None, None), ()),
-        Edge("NaN", "stays in every later state",
-             (np.full((1, 1, 3), NAN, np.float32), np.zeros((1, 1, 3), np.float32), None, None, None, None),
-             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1))),
-    )
+    edges = _promises(gates=3, states=1)
     aliases = ("GRU",)
     gates, resets = 3, 1
     default = ("sigmoid", "tanh")
@@ -358,13 +358,7 @@ class GruLoop(Recurrent):
 class RnnLoop(Recurrent):
     name = "RnnLoop"
     example = {"direction": "forward", "activations": ["tanh"], "alpha": [0.0], "beta": [0.0], "clip": 0.0}
-    edges = (
-        Edge("indices", "a sequence longer than the input makes the run fail",
-             (np.zeros((2, 1, 1), np.float32), np.zeros((1, 1, 1), np.float32), i32(3), None, None, None), ()),
-        Edge("NaN", "stays in every later state",
-             (np.full((1, 1, 1), NAN, np.float32), np.zeros((1, 1, 1), np.float32), None, None, None, None),
-             (f32(NAN).reshape(1, 1, 1, 1), f32(NAN).reshape(1, 1, 1))),
-    )
+    edges = _promises(gates=1, states=1)
     aliases = ("RNN",)
     gates = 1
     default = ("tanh",)

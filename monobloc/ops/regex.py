@@ -38,7 +38,6 @@ CLASSES: dict[str, Ranges] = {
 }  # fmt: skip
 LETTERS = {"d": DIGIT, "s": SPACE, "w": WORD}
 CONTROLS = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
-SPECIAL = "\\.+*?()|[]{}^$"
 
 
 class NoPattern(ValueError):
@@ -353,7 +352,6 @@ class RegexFullMatch(OpDef):
         x, column, rows, accepts = n.used
         room = x.shape[-1]
         return f"""\
-if (tid != 0) return MB_OK;
 const uint8_t *x = {c.ptr(x)}, *column = {c.ptr(column)}, *accepts = {c.ptr(accepts)};
 const uint16_t *rows = {c.ptr(rows)};
 uint8_t *y = {c.ptr(n.outputs[0])};

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from monobloc.errors import ModelError
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
@@ -199,5 +198,5 @@ class OptionalGetElement(SequenceOp):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Any]:
         if isinstance(n.inputs[0], Absent):
-            raise ModelError("reads an optional without a value", loc=n.loc)
+            n.fail("reads an optional without a value")
         return [n.inputs[0]]

@@ -45,6 +45,20 @@ def np_scale64(x: Array, multiplier: Array, shift: Array) -> Array:
     return out
 
 
+def np_nearest(x: Array) -> Array:
+    """Rounded half away from zero, in float64"""
+    out: Array = np.copysign(np.floor(np.abs(x.astype(np.float64)) + 0.5), x)
+    return out
+
+
+def nearest(x: Expr) -> Expr:
+    """The same; what is behind the point is looked at alone, since x + 0.5 may itself be rounded up"""
+    whole, half = call("trunc", x), lift(0.5, x.dtype)
+    rest = call("sub", x, whole)
+    up, down = cast(rest.ge(half), x.dtype), cast(rest.le(call("neg", half)), x.dtype)
+    return call("sub", call("add", whole, up), down)
+
+
 class TflRescale(Elementwise):
     """clamp(scale((x - zero_in) << left) + zero, lo, hi) as `to`; scale is multiplier * 2^(shift - 31).
 
@@ -121,17 +135,12 @@ class TflRound(Elementwise):
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         x, factor = xs
         assert x is not None and factor is not None
-        y = x.astype(np.float64) * factor
-        y = np.copysign(np.floor(np.abs(y) + 0.5), y) + attrs["zero"]
+        y = np_nearest(x.astype(np.float64) * factor) + attrs["zero"]
         return np.clip(y, attrs["lo"], attrs["hi"]).astype(attrs["to"].numpy)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         x, factor = xs
-        y, half = call("mul", cast(x, F64), factor), lift(0.5, F64)
-        whole = call("trunc", y)
-        rest = call("sub", y, whole)
-        up, down = cast(rest.ge(half), F64), cast(rest.le(call("neg", half)), F64)
-        y = call("add", call("sub", call("add", whole, up), down), lift(attrs["zero"], F64))
+        y = call("add", nearest(call("mul", cast(x, F64), factor)), lift(attrs["zero"], F64))
         return cast(call("min", call("max", y, lift(attrs["lo"], F64)), lift(attrs["hi"], F64)), attrs["to"])
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
@@ -191,8 +200,7 @@ class TflQuantize(Elementwise):
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         x, scale = xs
         assert x is not None and scale is not None
-        q = (x.astype(np.float32) / scale).astype(np.float64)
-        y = np.nan_to_num(np.copysign(np.floor(np.abs(q) + 0.5), q), nan=0.0)
+        y = np.nan_to_num(np_nearest(x.astype(np.float32) / scale), nan=0.0)
         lo, hi = limits(attrs["to"])
         return np.clip(y + attrs["zero"], lo, hi).astype(attrs["to"].numpy)
 
@@ -200,12 +208,8 @@ class TflQuantize(Elementwise):
         x, scale = xs
         q = call("div", cast(x, F32), scale)
         q = select(call("isnan", q, dtype=DType.BOOL), lift(0, F32), q)
-        whole = call("trunc", q)
-        rest, half = call("sub", q, whole), lift(0.5, F32)
-        up = cast(rest.ge(half), F32)
-        down = cast(rest.le(call("neg", half)), F32)
         lo, hi = limits(attrs["to"])
-        y = call("add", call("sub", call("add", whole, up), down), lift(attrs["zero"], F32))
+        y = call("add", nearest(q), lift(attrs["zero"], F32))
         return cast(call("min", call("max", y, lift(lo, F32)), lift(hi, F32)), attrs["to"])
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:

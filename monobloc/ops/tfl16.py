@@ -184,7 +184,6 @@ class TflSoftmax16(OpDef):
         x, exp, over = n.used
         size = x.shape[-1]
         return f"""\
-if (tid != 0) return MB_OK;
 const int16_t *x = {c.ptr(x)}, *exps = {c.ptr(exp)}, *over = {c.ptr(over)};
 int16_t *y = {c.ptr(n.outputs[0])};
 for (long o = 0; o < {x.type.size // max(size, 1)}; o++, x += {size}, y += {size}) {{

@@ -79,7 +79,6 @@ class TflSuppress(OpDef):
         size, most = scores.type.size, n.attrs["most"]
         outs = [c.ptr(v) for v in n.outputs]
         return f"""\
-if (tid != 0) return MB_OK;
 const float *boxes = {c.ptr(boxes)}, *scores = {c.ptr(scores)};
 const float limit = *{c.ptr(limit)}, least = *{c.ptr(least)}, sigma = *{c.ptr(sigma)};
 int32_t *at = {outs[0]}, *found = {outs[2]}, *first = (int32_t *){c.scratch(4 * size)};
@@ -156,7 +155,6 @@ class TflDetect(OpDef):
         room = n.outputs[1].type.size
         real = width - a["skip"]
         head = f"""\
-if (tid != 0) return MB_OK;
 const float *boxes = {c.ptr(boxes)}, *s = {c.ptr(scores)} + {a["skip"]};
 float *y = {y}, *classes = {classes}, *out = {out};
 for (long j = 0; j < {room}; j++) y[4 * j] = y[4 * j + 1] = y[4 * j + 2] = y[4 * j + 3] = classes[j] = out[j] = 0;

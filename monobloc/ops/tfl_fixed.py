@@ -72,32 +72,6 @@ def _exp_quarter(a: int) -> int:
     return min(base + high32(base, x + tail), TOP)
 
 
-def logistic32(a: int, bits: int) -> int:
-    """Without integer bits"""
-    if a == 0:
-        return 1 << 30
-    y = reciprocal32(exp32(-abs(a), bits))
-    return y if a > 0 else TOP - y
-
-
-def tanh32(a: int, bits: int) -> int:
-    """Without integer bits"""
-    if a == 0:
-        return 0
-    e = exp32(-abs(a), bits + 1)  # of 2a
-    y = _minus_over_plus(e)
-    return y if a > 0 else -y
-
-
-def _minus_over_plus(x: int) -> int:
-    """(1 - x) / (1 + x) for x in [0, 1)"""
-    half = half_sum32(x, TOP)
-    y = 1515870810 + high32(half, -1010580540)
-    for _ in range(3):
-        y += left32(high32(y, (1 << 29) - high32(half, y)), 2)
-    return left32(y - (1 << 29), 2)
-
-
 def reciprocal_of(x: int, bits: int) -> tuple[int, int]:
     """1 / x as (a number in [1/2, 1), the bits that it is over)"""
     zeros = 32 - x.bit_length()

@@ -17,6 +17,7 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.tfl import np_scale
+from monobloc.ops.tfl_fixed import EXP_FACTORS
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -48,7 +49,7 @@ def constant16(v: int) -> int:
 
 
 EXP_8TH, THIRD = constant16(1895147668), constant16(715827883)
-FACTORS = [constant16(v) for v in (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)]
+FACTORS = [constant16(v) for v in EXP_FACTORS]
 C48_17, C32_17 = constant16(1515870810), constant16(-1010580540)
 
 
@@ -124,7 +125,6 @@ class Sequence16(OpDef):
         kind, state = kinds
         outs = [k.ptr(v) for v in n.outputs]
         return f"""\
-if (tid != 0) return MB_OK;
 enum {{ size = {size} }};
 const {gates.dtype.c} *x = {k.ptr(gates)};
 const {r.dtype.c} *w = {k.ptr(r)};
@@ -226,7 +226,7 @@ static const int32_t m[4] = {{{", ".join(map(str, a["m"]))}}}, s[4] = {{{", ".jo
         cell = f"""\
 int32_t f = mb_tfl_logistic16(gate[size + j]), i = mb_tfl_logistic16(gate[j]);
       int32_t g = mb_tfl_tanh16(gate[2 * size + j], 3), o = mb_tfl_logistic16(gate[3 * size + j]);
-      int32_t v = mb_tfl_fit16(mb_tfl_right(f * cb[j], 15) + mb_tfl_right(i * g, {15 + a["bits"]}));
+      int32_t v = mb_tfl_fit16(mb_tfl_right32(f * cb[j], 15) + mb_tfl_right32(i * g, {15 + a["bits"]}));
       {f"v = v > {clip} ? {clip} : v < -{clip} ? -{clip} : v;" if clip > 0 else ""}
       cb[j] = (int16_t)v;
       int32_t q = mb_tfl_scale(o * mb_tfl_tanh16(v, {a["bits"]}), {a["hm"]}, {a["hs"]}) + ({a["hz"]});

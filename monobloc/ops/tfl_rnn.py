@@ -16,6 +16,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.tfl import np_nearest
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -43,19 +44,15 @@ def np_quantize(x: Array, asymmetric: bool) -> tuple[Array, Array, Array]:
     if asymmetric:
         wide: Array = np.where(empty, 1.0, (high.astype(np.float64) - low) / 255)
         a, z = low / wide, high / wide
-        zero = np.clip(_away(np.where(128 - a < 127 + z, -128 - a, 127 - z)), -128, 127)
+        zero = np.clip(np_nearest(np.where(128 - a < 127 + z, -128 - a, 127 - z)), -128, 127)
         scale = wide.astype(np.float32)
-        q = np.clip(_away(zero.astype(np.float32) + x * (one / scale)), -128, 127)
+        q = np.clip(np_nearest(zero.astype(np.float32) + x * (one / scale)), -128, 127)
     else:
         top = np.where(empty, one, np.maximum(-low, high))
         zero, scale = np.zeros_like(low), top / np.float32(127)
-        q = np.clip(_away(x * (np.float32(127) / top)), -127, 127)
+        q = np.clip(np_nearest(x * (np.float32(127) / top)), -127, 127)
     out = [np.where(empty, 0, v).astype(np.int64) for v in (q, zero)]
     return out[0], np.where(empty, one, scale), out[1]
-
-
-def _away(x: Array) -> Array:
-    return np.copysign(np.floor(np.abs(x.astype(np.float64)) + 0.5), x)
 
 
 def times(x: Array, w: Array, scales: Sequence[float], asymmetric: bool) -> Array:
@@ -117,7 +114,6 @@ class TflRnn(Cell):
         batch, steps, size = gates.shape
         product = self.product(r, "gate", "hb", size, size, "scales", n.attrs)
         return f"""\
-if (tid != 0) return MB_OK;
 static const float scales[1] = {{{_floats(n.attrs["scales"])}}};
 const float *x = {c.ptr(gates)}, *h0 = {c.ptr(h)};
 const {r.dtype.c} *w_gate = {c.ptr(r)};
@@ -205,7 +201,6 @@ class TflLstmFull(Cell):
         given = [(peep, "float", "peep"), (norms, "float", "norm"), (bias, "float", "bias"),
                  (w, "" if w is None else w.dtype.c, "w_hb")]
         return f"""\
-if (tid != 0) return MB_OK;
 enum {{ size = {size} }};
 static const float scales[5] = {{{_floats([*a["scales"], 1][:5])}}};
 const float *x = {k.ptr(gates)}, *h0 = {k.ptr(h0)}, *c0 = {k.ptr(c0)};

@@ -72,7 +72,6 @@ class Rows(OpDef):
         count = x.type.size // max(size, 1)
         step = y.type.size // max(count, 1)
         return f"""\
-if (tid != 0) return MB_OK;
 const {x.dtype.c} *x = {c.ptr(x)};
 {y.dtype.c} *y = {c.ptr(y)};
 {rest}for (long o = 0; o < {count}; o++, x += {size}, y += {step}) {{

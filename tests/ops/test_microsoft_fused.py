@@ -89,6 +89,7 @@ def test_what_onnxruntime_has_no_cpu_kernel_for() -> None:
     got = one("BiasSoftmax", [x, bias], axis=2, is_inner_broadcast=0)
     np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True), rtol=1e-5)
     assert one("IsAllFinite", [x, bias]) and not one("IsAllFinite", [x, F([np.inf])])
+    assert one("IsAllFinite", [f32(0, 3)]) and not one("IsAllFinite", [f32(0, 3), F([np.nan])])
     assert one("IsAllFinite", [x, F([np.inf])], isnan_only=1) and not one("IsAllFinite", [F([np.nan])], isnan_only=1)
     model, _ = node("BiasDropout", [x, bias, None, F(0.5), np.array(True)], const=[3, 4])
     with pytest.raises(MonoblocError, match="Dropout in training mode"):

@@ -36,10 +36,6 @@ MB_INLINE int64_t mb_tfl_scale64(int64_t x, int64_t multiplier, int64_t shift) {
   return (int64_t)((uint64_t)x * (uint64_t)multiplier + (1ULL << (total - 1))) >> total;
 }
 
-/* Fixed point of 16 bits: logistic and tanh of a value with 3, or `bits`, integer bits; the result has none.
- * exp by halving powers and a polynomial for the last quarter, 1 / (1 + x) by Newton's method. */
-MB_INLINE int32_t mb_tfl_fit16(int32_t x) { return x < -32768 ? -32768 : x > 32767 ? 32767 : x; }
-
 /* Fixed point of 32 bits: the doubled product's high half; shifts that round or saturate; then reciprocals, roots
  * and logarithms of rows, whose arguments are not known before. */
 MB_INLINE int32_t mb_tfl_high32(int32_t a, int32_t b) {
@@ -128,10 +124,9 @@ MB_INLINE int32_t mb_tfl_table16(int32_t x, const int16_t *table) {
   return here + (((table[at + 1] - here) * (x & 127) + 64) >> 7);
 }
 
-MB_INLINE int32_t mb_tfl_right(int32_t x, int32_t by) {
-  int32_t mask = (int32_t)((1LL << by) - 1);
-  return (x >> by) + ((x & mask) > (mask >> 1) + (x < 0));
-}
+/* Fixed point of 16 bits: logistic and tanh of a value with 3, or `bits`, integer bits; the result has none.
+ * exp by halving powers and a polynomial for the last quarter, 1 / (1 + x) by Newton's method. */
+MB_INLINE int32_t mb_tfl_fit16(int32_t x) { return x < -32768 ? -32768 : x > 32767 ? 32767 : x; }
 
 MB_INLINE int32_t mb_tfl_high16(int32_t a, int32_t b) {
   int32_t ab = a * b, v = (ab + (ab >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
@@ -145,7 +140,7 @@ MB_INLINE int32_t mb_tfl_exp16(int32_t a, int32_t bits) {
   int32_t part = (a & (quarter - 1)) - quarter;
   int32_t x = part * (1 << bits) + (1 << 12);
   int32_t x2 = mb_tfl_high16(x, x), x3 = mb_tfl_high16(x2, x), x4 = mb_tfl_high16(x2, x2);
-  int32_t tail = mb_tfl_right(mb_tfl_high16(mb_tfl_right(x4, 2) + x3, third) + x2, 1);
+  int32_t tail = mb_tfl_right32(mb_tfl_high16(mb_tfl_right32(x4, 2) + x3, third) + x2, 1);
   int32_t y = mb_tfl_fit16(base + mb_tfl_high16(base, x + tail)), rest = part - a;
   for (int32_t e = 0; e < bits + 2; e++)
     if (rest & (1 << (fraction - 2 + e))) y = mb_tfl_high16(y, factors[e]);
