@@ -57,7 +57,7 @@ class Build:
 
 def choices_of(o: Options) -> Choices:
     return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings, o.max_trips,
-                   o.numerics == "tflm")
+                   o.max_values, o.numerics == "tflm")
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:
@@ -303,6 +303,7 @@ def compile(  # noqa: A001 - the public name
     ignore_declared_shapes: bool = False,
     strings: int = STRING_ROOM,
     max_trips: int | Mapping[str, int] | None = None,
+    max_value: Mapping[str, int | Sequence[int]] | None = None,
     connect: Sequence[str] = (),
     name: str | None = None,
     graph_lto: bool = True,
@@ -324,6 +325,7 @@ def compile(  # noqa: A001 - the public name
         bind={k: np.asarray(v) for k, v in (bind or {}).items()}, keep_outputs=tuple(keep_output), name=name,
         ignore_shapes=ignore_declared_shapes, strings=strings,
         max_trips={"": max_trips} if isinstance(max_trips, int) else dict(max_trips or {}),
+        max_values={k: (v,) if isinstance(v, int) else tuple(v) for k, v in (max_value or {}).items()},
         connect=tuple(parse_connections(connect)), graph_lto=graph_lto, kernels=read_kernels(map(Path, kernels)),
         cache=Path(cache) if cache is not None else user_cache(),
     )

@@ -41,6 +41,7 @@ class Options:
     ignore_shapes: bool = False  # that the model's file declares of inner values and outputs
     strings: int = STRING_ROOM  # bytes of room for each string of an input
     max_trips: Mapping[str, int] = field(default_factory=dict)  # iterations of loops at most; "": of all
+    max_values: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of integers by name: of all, or of each
     start_from: tuple[str, ...] = ()  # tensors that become inputs: what made them is gone
     persist: tuple[tuple[str, str], ...] = ()  # (input that is state, output of its next value)
     connect: tuple[tuple[str, str], ...] = ()  # (model.input, model.output that feeds it)
@@ -128,6 +129,18 @@ def parse_trips(texts: Sequence[str]) -> dict[str, int]:
             raise ModelError(f"`--max-trips {text}` is no number of iterations",
                              hints=["write `--max-trips 100` or `--max-trips LOOP=100`"])
         out[name] = int(value)
+    return out
+
+
+def parse_max_values(texts: Sequence[str]) -> dict[str, Sequence[int]]:
+    """`n=100`, or `shape=1,20,64` for each element"""
+    out: dict[str, Sequence[int]] = {}
+    for text in texts:
+        name, eq, values = text.rpartition("=")
+        if not eq or not re.fullmatch(r"\d{1,12}(,\d{1,12})*", values):
+            raise ModelError(f"`--max-value {text}` is no most of a value",
+                             hints=["write `--max-value NAME=100`, or `--max-value NAME=1,20,64` for each element"])
+        out[name] = tuple(map(int, values.split(",")))
     return out
 
 

@@ -61,6 +61,8 @@ FLAGS: dict[str, dict[str, Any]] = {
                          help="room for each string of an input, in bytes (default 64)"),
         "max_trips": _many("--max-trips", metavar="LOOP=100", group=MODEL,
                            help="iterations of a loop at most, or of all (`100`); more are an error of the run"),
+        "max_value": _many("--max-value", metavar="NAME=100", group=MODEL,
+                           help="how large numbers of a tensor get that decide sizes; more are an error of the run"),
         "ignore_declared_shapes": _flag(bool, "--ignore-declared-shapes", group=MODEL,
                                         help="stale shapes in the file are no error"),
     },

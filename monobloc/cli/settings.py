@@ -41,7 +41,16 @@ from monobloc.frontend import is_model_file
 from monobloc.kernels.foreign import rows_of
 from monobloc.link.connect import parse_connections
 from monobloc.link.persist import parse_persist
-from monobloc.options import STRING_ROOM, Options, parse_bind, parse_dims, parse_shapes, parse_size, parse_trips
+from monobloc.options import (
+    STRING_ROOM,
+    Options,
+    parse_bind,
+    parse_dims,
+    parse_max_values,
+    parse_shapes,
+    parse_size,
+    parse_trips,
+)
 from monobloc.targets import FLASH_HOLDS, RAM_HOLDS, REGION_NAME, Region, resolve
 
 PROJECT = Path("monobloc.toml")
@@ -284,6 +293,7 @@ def options(flags: Flags) -> Options:
         "keep_outputs": tuple(flags.get("keep_output", ())),
         "strings": flags.get("strings", STRING_ROOM),
         "max_trips": _usage(parse_trips, flags.get("max_trips", ())),
+        "max_values": _usage(parse_max_values, flags.get("max_value", ())),
         "ignore_shapes": flags.get("ignore_declared_shapes", False),
         "cache": None if flags.get("no_cache") else flags.get("cache") or user_cache(),
         "arenas": flags.get("arenas", "shared"),

@@ -9,7 +9,7 @@ its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.control import UNBOUND, Loop, OpenRegion, close
-from monobloc.ops.movement import slice_of
+from monobloc.ops.movement import pad, slice_of
 from monobloc.ops.sequence import Bundle, Items
 from monobloc.ops.sized import Ragged
 
@@ -78,14 +78,15 @@ def chosen(w: Walker, condition: Value, attrs: dict[str, Any], frame: Frame, lab
     b.name, b.locs = label, (label,)
     inside = {"then": regions[0], "else": regions[1]}
     outs = iter(b.graph.make("If", [condition, *given], types, inside, name=label, locs=b.locs).outputs)
-    return _formed([next(outs) if axis is None else Ragged(next(outs), next(outs), axis) for axis in axes], forms)
+    return _formed([Ragged(next(outs), {a: next(outs) for a in sized}) if sized else next(outs) for sized in axes],
+                   forms)
 
 
 def _outputs_of_branches(
     regions: Sequence[OpenRegion], known: Sequence[Sequence[Any]], condition: Value
-) -> tuple[list[Any], list[int | None]]:
+) -> tuple[list[Any], list[list[int]]]:
     """Give both regions their outputs, of equal types. What the values are: forms of sequences, and for each
-    tensor the axis along which data decide its size."""
+    tensor the axes along which data decide its size."""
     forms = [[_form(v) for v in outs] for outs in known]
     for k, (a, c) in enumerate(zip(*forms, strict=False)):
         if a != c:
@@ -95,26 +96,26 @@ def _outputs_of_branches(
     if len(yes) != len(no):
         raise ModelError(f"its branches have {len(yes)} and {len(no)} outputs, but must have the same")
     hints = _binds("fix what decides while compiling", condition)
-    axes: list[int | None] = []
+    axes: list[list[int]] = []
     for k, pair in enumerate(zip(yes, no, strict=True)):
-        axis = _open_axis(pair, k, condition)
-        axes.append(axis)
+        axes.append(_open_axes(pair, k, condition))
         for region, v in zip(regions, pair, strict=True):
-            parts = [v] if axis is None else _in_room(Builder(region), v, axis, max(_room(x, axis) for x in pair))
+            rooms = {a: max(_room(x, a) for x in pair) for a in axes[-1]}
+            parts = in_room(Builder(region), v, rooms) if rooms else [v]
             region.outputs += [(f"out{len(region.outputs) + j}", x) for j, x in enumerate(_tensors(parts, hints))]
     return forms[0], axes
 
 
-def _open_axis(pair: tuple[Any, Any], k: int, condition: Value) -> int | None:
-    """None where both branches give one type; the axis along which they differ, or data decide either's size"""
+def _open_axes(pair: tuple[Any, Any], k: int, condition: Value) -> list[int]:
+    """None where both branches give one type; the axes along which they differ, or data decide either's size"""
     one, other = pair
     if one.type == other.type and not isinstance(one, Ragged):
-        return None
+        return []
     if all(isinstance(v, (Value, Ragged)) for v in pair) and one.dtype is other.dtype:
         a, b = (v.value.shape if isinstance(v, Ragged) else v.shape for v in pair)
-        axes = {v.axis for v in pair if isinstance(v, Ragged)} | {j for j, (x, y) in enumerate(zip(a, b)) if x != y}
-        if len(a) == len(b) and len(axes) == 1:
-            return axes.pop()
+        axes = {j for v in pair if isinstance(v, Ragged) for j in v.counts}
+        if len(a) == len(b):
+            return sorted(axes | {j for j, (x, y) in enumerate(zip(a, b, strict=True)) if x != y})
     raise _differs(f"output {k} is {one.type} in one branch and {other.type} in the other", condition)
 
 
@@ -122,13 +123,12 @@ def _room(v: Value | Ragged, axis: int) -> int:
     return (v.value if isinstance(v, Ragged) else v).shape[axis]
 
 
-def _in_room(b: Builder, v: Value | Ragged, axis: int, most: int) -> list[Value]:
-    """A tensor with room for `most` entries along an axis, and how many there are"""
-    x, count = (v.value, v.count) if isinstance(v, Ragged) else (v, b.const(np.int64(v.shape[axis])))
-    if x.shape[axis] < most:
-        rest = [most - d if k == axis else d for k, d in enumerate(x.shape)]
-        x = b.emit("Concat", [x, b.const(np.zeros(rest, x.dtype.numpy))], {"axis": axis})[0]
-    return [x, count]
+def in_room(b: Builder, v: Value | Ragged, rooms: Mapping[int, int]) -> list[Value]:
+    """A tensor with more room along some axes, and how many entries there are along each"""
+    x, counts = (v.value, v.counts) if isinstance(v, Ragged) else (v, {})
+    sizes = [counts.get(a) or b.const(np.int64(x.shape[a])) for a in rooms]
+    more = [rooms.get(a, d) - d for a, d in enumerate(x.shape)]
+    return [pad(b, x, [0] * len(more), more, "constant", None), *sizes]
 
 
 def _advise(w: Walker, before: int, hints: Sequence[str]) -> None:
@@ -306,7 +306,7 @@ class _Kept:
         made = b.graph.make("Loop", inputs, Loop().infer(inputs, attrs), attrs, name=self.label, locs=b.locs).outputs
         if not counted:
             return list(made)
-        return [*made[: len(states)], *(Ragged(v, made[-1], 0) for v in made[len(states) : -1])]
+        return [*made[: len(states)], *(Ragged(v, {0: made[-1]}) for v in made[len(states) : -1])]
 
 
 def _always(v: Value) -> bool:

@@ -49,7 +49,7 @@ class _Import:
         self.graph = Graph((source.path.stem if source.path else self.proto.name) or "model")
         files = ExternalFiles(source.path.parent if source.path else None)
         self.walker = Walker(self.graph, source.name, self._functions(), files, self.diagnostics,
-                             choices.ignore_shapes, choices.max_trips)
+                             choices.ignore_shapes, choices.max_trips, choices.max_values)
         self.frame = Frame(self._opsets())
         self.dims: dict[str, int] = {}
         self.defaults = 0
@@ -64,6 +64,7 @@ class _Import:
         self.walker.body(self.proto.node, self.frame, wanted)
         self._outputs(wanted)
         self.diagnostics.checkpoint()
+        self._check_limits()
         if self.walker.skipped:
             self.notes.append(f"{self.walker.skipped} nodes reach no output and are left out")
         return Imported(
@@ -140,6 +141,7 @@ class _Import:
         else:
             shape = self._room(shape) if t.dtype is DType.CHAR else shape
             v = self.graph.add_input(name, TensorType(t.dtype, shape))
+            self.walker.limits.name(name, v)
         self.walker.named[v] = 0
         return v
 
@@ -239,6 +241,18 @@ class _Import:
             if v.producer is None and (problem := contradiction(v, types.get(name), name)):
                 self._report(problem)
             self.graph.outputs.append((self._export(name, taken), plain(self.graph, v) or v))
+
+    def _check_limits(self) -> None:
+        """What `--max-value` names is there."""
+        names = [*self.graph_names()]
+        for name in sorted(set(self.choices.max_values) - self.walker.limits.used - set(names)):
+            self._report(unknown_name(f"has no value '{name}' that has a most", name, names))
+        self.diagnostics.checkpoint()
+
+    def graph_names(self) -> list[str]:
+        """All that a value can be called"""
+        nodes = [o for n in self.proto.node for o in n.output]
+        return [v.name for v in self.proto.input] + nodes
 
     def _export_bundle(self, name: str, v: Items | Absent, taken: set[str]) -> None:
         """A sequence leaves as its items, an optional without a value not at all."""

@@ -34,6 +34,7 @@ class Choices:
     `keep_outputs` names the outputs wanted, which may be any value of the graph. With `ignore_shapes` what the file
     declares of the shapes of inner values and outputs need not be right. `strings` is the room of each string of an
     input, in bytes. `max_trips` is how many iterations loops have at most, by their names; "": all of them.
+    `max_values` is how large integers get that decide sizes, by the names of their tensors: one for all, or for each.
     `micro` asks for the integers of TFLite Micro.
     """
 
@@ -44,6 +45,7 @@ class Choices:
     ignore_shapes: bool = False
     strings: int = STRING_ROOM
     max_trips: Mapping[str, int] = field(default_factory=dict)
+    max_values: Mapping[str, Sequence[int]] = field(default_factory=dict)
     micro: bool = False
 
     def __post_init__(self) -> None:

@@ -2,8 +2,9 @@
 
 Such a tensor has room for the most, and an operator is emitted on the room. That is right where what lies behind
 the entries that are there cannot get among them: where the operator works entry by entry along that axis. `RULES`
-says for which operators that is so, and which axis of the result it then is; every other operator is an error that
-names it.
+says for which operators that is so, and which axis of the result it then is. `sized_folds` masks what lies behind for
+operators that work along the axis, `sized_shapes` is those that decide sizes themselves. Every other operator is an
+error that names it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from monobloc.errors import UnsupportedError
+from monobloc.frontend.extents import Extents, Tensor
+from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode
+from monobloc.frontend.sized_folds import FOLDS
+from monobloc.frontend.sized_shapes import broadcast, sized_shape
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
@@ -23,29 +26,30 @@ from monobloc.ops.build import Builder
 from monobloc.ops.shape import axis_of
 from monobloc.ops.sized import Ragged
 
-Rule = Callable[[OnnxNode, int, Ragged], int | None]  # the axis of the result, by node, position and tensor
+Rule = Callable[[OnnxNode, int, Value, int], int | None]  # the axis of the result, by node, position, room and axis
 
 
-def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode) -> Sequence[Value | Ragged | None]:
+def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequence[Tensor | None]:
     """The outputs of a node some of whose inputs are of a size that data decide."""
     inputs: Sequence[Any] = n.inputs
     given = [(k, v) for k, v in enumerate(inputs) if isinstance(v, Ragged)]
-    first = given[0][1]
     if any(v.dtype is DType.CHAR for _, v in given) and n.op != "Identity":
         raise _refused(n)
-    if n.op == "Shape" and n.domain == "":
-        return [_shape(b, n, first)]
-    rule = _elementwise if op is not None and op.elementwise and n.domain == "" else RULES.get(n.op)
-    if op is None or rule is None or n.domain or any(v.count is not first.count for _, v in given):
+    e = Extents(b, n, limits)
+    if n.op in ("Shape", "Size") and n.domain == "":
+        return [_shape(e, n, given[0][1])]
+    if op is None or n.domain:
         raise _refused(n)
-    axes = {rule(n, k, v) for k, v in given}
-    if len(axes) > 1 or None in axes:
+    found = sized_shape(b, n, limits)
+    if found is None and op.elementwise:
+        found = _elementwise(e, op, n)
+    if found is None and n.op in FOLDS:
+        found = FOLDS[n.op](e, op, n)
+    if found is None and n.op in RULES:
+        found = _entrywise(e, op, n, given)
+    if found is None:
         raise _refused(n)
-    (axis,) = axes
-    assert axis is not None
-    room = [_safe(b, n, k, v) if isinstance(v, Ragged) else v for k, v in enumerate(inputs)]
-    made = op.from_onnx(b, replace(n, inputs=room))
-    return [v if v is None else Ragged(v, first.count, axis) for v in made]
+    return found
 
 
 def _refused(n: OnnxNode) -> UnsupportedError:
@@ -54,134 +58,84 @@ def _refused(n: OnnxNode) -> UnsupportedError:
                             hints=["let it be an output: `--keep-output NAME` of what it reads"])
 
 
-def _shape(b: Builder, n: OnnxNode, r: Ragged) -> Value:
-    """Sizes, one of which is data"""
-    parts = [b.one("Reshape", r.count, shape=[1]) if k == r.axis else b.ints([d]) for k, d in enumerate(r.value.shape)]
-    start, end = n.attrs.get("start", 0), n.attrs.get("end", len(parts))
-    kept = parts[slice(start, end)]
-    return kept[0] if len(kept) == 1 else b.emit("Concat", kept, {"axis": 0})[0]
+def _shape(e: Extents, n: OnnxNode, r: Ragged) -> Value:
+    """Sizes, some of which are data"""
+    parts = [e.b.one("Reshape", s, shape=[1]) if s.const is None else e.b.ints([e.known(s) or 0]) for s in e.sizes(r)]
+    if n.op == "Size":
+        return e.total(e.sizes(r))
+    kept = parts[slice(n.attrs.get("start", 0), n.attrs.get("end", len(parts)))]
+    return kept[0] if len(kept) == 1 else e.b.emit("Concat", kept, {"axis": 0})[0] if kept else e.b.ints([])
 
 
-def _safe(b: Builder, n: OnnxNode, k: int, r: Ragged) -> Value:
-    """Indices that are not there are zero: no run fails for them"""
-    if n.op not in ("Gather", "GatherND", "GatherElements") or k != 1:
-        return r.value
-    places = np.arange(r.value.shape[r.axis]).reshape([-1 if a == r.axis else 1 for a in range(r.value.type.rank)])
-    there = b.one("Less", b.const(places.astype(np.int64)), r.count)
-    return b.one("Where", there, r.value, b.const(np.zeros((), r.dtype.numpy)))
+def _elementwise(e: Extents, op: OpDef, n: OnnxNode) -> list[Tensor | None]:
+    """In the room of what the inputs broadcast to"""
+    inputs: Sequence[Any] = n.inputs
+    values, sizes = broadcast(e, [v for v in inputs if v is not None])
+    rest = iter(values)
+    made = op.from_onnx(e.b, replace(n, inputs=[None if v is None else next(rest) for v in inputs]))
+    return [v if v is None else e.tensor(v, sizes) for v in made]
 
 
-# -- rules ---------------------------------------------------------------------------------------------
-def _elementwise(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    """Others have one entry along the axis, or are of the same size."""
-    ranks = [_value(v).type.rank for v in n.inputs if v is not None]
-    axis = r.axis + max(ranks) - r.value.type.rank
-    for v in n.inputs:
-        if v is None or isinstance(v, Ragged):
-            continue
-        at = axis - max(ranks) + v.type.rank
-        if at >= 0 and v.shape[at] != 1:
-            return None
-    return axis
+def _entrywise(e: Extents, op: OpDef, n: OnnxNode, given: Sequence[tuple[int, Ragged]]) -> list[Tensor | None] | None:
+    """What lies behind stays behind."""
+    counts: dict[int, Value] = {}
+    for k, r in given:
+        for axis, count in r.counts.items():
+            to = RULES[n.op](n, k, r.value, axis)
+            if to is None or to in counts and not e.same(counts[to], count):
+                return None
+            counts[to] = count
+    made = op.from_onnx(e.b, replace(n, inputs=[_room(v) for v in n.inputs]))
+    return [v if v is None else e.tensor(v, counts) for v in made]
 
 
-def _value(v: Any) -> Value:
+def _room(v: Any) -> Value:
     return v.value if isinstance(v, Ragged) else v
 
 
-def _transpose(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    perm = n.attrs.get("perm") or list(reversed(range(r.value.type.rank)))
-    return list(perm).index(r.axis)
+# -- rules ---------------------------------------------------------------------------------------------
+def _transpose(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+    perm = n.attrs.get("perm") or list(reversed(range(v.type.rank)))
+    return list(perm).index(axis)
 
 
-def _unsqueeze(n: OnnxNode, k: int, r: Ragged) -> int | None:
+def _unsqueeze(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     if k:
         return None
     axes = n.ints("axes") if n.opset < 13 else n.ints(1)
-    rank = r.value.type.rank + len(axes)
+    rank = v.type.rank + len(axes)
     new = {axis_of(a, rank, n.op) for a in axes}
-    return [a for a in range(rank) if a not in new][r.axis]
+    return [a for a in range(rank) if a not in new][axis]
 
 
-def _squeeze(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    axes = n.ints("axes", None) if n.opset < 13 else n.ints(1, None)
-    if k or axes is None:
-        return None
-    gone = {axis_of(a, r.value.type.rank, n.op) for a in axes}
-    return None if r.axis in gone else r.axis - sum(a < r.axis for a in gone)
+def _same(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+    return axis if k == 0 else None
 
 
-def _gather(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    """Picked from, along another axis; or the indices"""
-    x, at = (_value(v) for v in n.inputs[:2])
-    axis = axis_of(n.attrs.get("axis", 0), x.type.rank, n.op)
-    if k == 1:
-        return axis + r.axis if not isinstance(n.inputs[0], Ragged) else None
-    if axis == r.axis or isinstance(n.inputs[1], Ragged):
-        return None
-    return r.axis if r.axis < axis else r.axis + at.type.rank - 1
-
-
-def _gather_nd(n: OnnxNode, k: int, r: Ragged) -> int | None:
+def _gather_nd(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     whole = k == 1 and not isinstance(n.inputs[0], Ragged) and not n.attrs.get("batch_dims", 0)
-    return r.axis if whole and r.axis < r.value.type.rank - 1 else None
+    return axis if whole and axis < v.type.rank - 1 else None
 
 
-def _slice(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    if k:
-        return None
-    old = n.opset < 10
-    starts = n.ints("starts") if old else n.ints(1)
-    axes = n.ints("axes", None) if old else n.ints(3, None)
-    axes = range(len(starts)) if axes is None else axes
-    return None if r.axis in {axis_of(a, r.value.type.rank, n.op) for a in axes} else r.axis
+def _batch(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+    """Each entry along the first axis is worked on for itself."""
+    return 0 if k == 0 and axis == 0 and v.type.rank > 2 else None
 
 
-def _along_axis(default: int) -> Rule:
-    """One axis is worked along, and stays."""
-    def rule(n: OnnxNode, k: int, r: Ragged) -> int | None:
-        if n.op in ("Softmax", "LogSoftmax") and n.opset < 13:
-            return None
-        axis = axis_of(n.attrs.get("axis", default), r.value.type.rank, n.op)
-        return None if k or axis == r.axis else r.axis
+def _last_axes(default: int) -> Rule:
+    """Entries of the axes before one are worked on for themselves."""
+    def rule(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+        first = axis_of(n.attrs.get("axis", default), v.type.rank, n.op)
+        return axis if k == 0 and axis < first and n.n_outputs == 1 else None
 
     return rule
 
 
-def _concat(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    axis = axis_of(n.attrs["axis"], r.value.type.rank, n.op)
-    alike = all(isinstance(v, Ragged) and v.axis == r.axis for v in n.inputs)
-    return r.axis if alike and axis != r.axis else None
-
-
-def _reduce(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    by_input = n.op == "ReduceSum" and n.opset >= 13 or n.opset >= 18
-    axes = n.ints(1, None) if by_input else n.ints("axes", None)
-    if k or axes is None:
-        return None
-    gone = {axis_of(a, r.value.type.rank, n.op) for a in axes}
-    if not gone or r.axis in gone:
-        return None
-    return r.axis if n.attrs.get("keepdims", 1) else r.axis - sum(a < r.axis for a in gone)
-
-
-def _arg(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    axis = axis_of(n.attrs.get("axis", 0), r.value.type.rank, n.op)
-    if axis == r.axis:
-        return None
-    return r.axis if n.attrs.get("keepdims", 1) or axis > r.axis else r.axis - 1
-
-
-def _matmul(n: OnnxNode, k: int, r: Ragged) -> int | None:
-    """Rows of the first matrix"""
-    return r.axis if k == 0 and r.axis == r.value.type.rank - 2 and _value(n.inputs[1]).type.rank == 2 else None
-
-
 RULES: dict[str, Rule] = {
-    "Identity": _elementwise, "Transpose": _transpose, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze,
-    "Gather": _gather,
-    "GatherND": _gather_nd, "Slice": _slice, "Concat": _concat, "ArgMax": _arg, "ArgMin": _arg, "MatMul": _matmul,
-    "Softmax": _along_axis(-1), "LogSoftmax": _along_axis(-1),
-    **{f"Reduce{f}": _reduce
-       for f in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")},
-}  # fmt: skip
+    "Identity": _same, "Transpose": _transpose, "Unsqueeze": _unsqueeze, "GatherND": _gather_nd, "Trilu": _same,
+    "Dropout": lambda n, k, v, axis: axis if k == 0 and n.n_outputs == 1 else None,
+    "LayerNormalization": _last_axes(-1), "RMSNormalization": _last_axes(-1),
+    **dict.fromkeys(("Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
+                     "InstanceNormalization", "GroupNormalization", "ConvTranspose", "DepthToSpace", "SpaceToDepth",
+                     "LRN"), _batch),
+}

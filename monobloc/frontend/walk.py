@@ -20,11 +20,13 @@ from monobloc.frontend.control import chosen, repeated
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, has_schema_body, schema_body
 from monobloc.frontend.importing import Told, told
+from monobloc.frontend.limits import Limits, Most
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.ragged import on_ragged
 from monobloc.frontend.refused import refused
 from monobloc.frontend.signature import Signature, first_opset, schema, signature
+from monobloc.frontend.sized_shapes import sized_shape
 from monobloc.frontend.source import Raw
 from monobloc.frontend.tensors import DTYPES, tensor
 from monobloc.ir.graph import Graph, Value
@@ -93,10 +95,12 @@ class Walker:
         diagnostics: Diagnostics,
         ignore_shapes: bool = False,
         max_trips: Mapping[str, int] | None = None,
+        max_values: Most | None = None,
     ) -> None:
         self.graph, self.model, self.functions, self.files = graph, model, functions, files
         self.diagnostics, self.ignore_shapes = diagnostics, ignore_shapes
         self.max_trips = max_trips or {}
+        self.limits = Limits(max_values or {})
         self.builder = Builder(graph)
         self.regions: list[OpenRegion] = []  # all that were made
         self.named: dict[Value, int] = {}  # depth of the frame that named a value
@@ -160,6 +164,7 @@ class Walker:
         if problem is not None:
             self.diagnostics.report(problem.at(loc))
         if isinstance(v, Value):
+            self.limits.name(name, v)
             if self.named.get(v, MAX_DEPTH + 1) > frame.depth:
                 self.graph.rename(v, frame.prefix + name)
                 self.named[v] = frame.depth
@@ -191,7 +196,7 @@ class Walker:
         if any(isinstance(v, Ragged) for v in known):
             self.builder.name, self.builder.locs = loc.node, (loc.node,)
             node = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
-            return on_ragged(self.builder, op, node)
+            return on_ragged(self.builder, op, node, self.limits)
         if domain == "" and p.op_type == "If":
             condition = known[0]
             if isinstance(condition, Value) and condition.const is not None:
@@ -216,7 +221,8 @@ class Walker:
         n = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
         if holds_strings and op.strings != "own":
             return of_strings(self.builder, op, n)
-        return op.from_onnx(self.builder, n)
+        found = sized_shape(self.builder, n, self.limits)
+        return op.from_onnx(self.builder, n) if found is None else found
 
     def _opset(self, domain: str, frame: Frame, op: str) -> int:
         if domain in frame.opsets:

@@ -123,6 +123,9 @@ class Slice(OpDef):
         yield Case((x,), {"starts": [0, 0, 0], "steps": [1, 1, 1], "sizes": [5, 0, 7]}, "empty")
 
 
+ENDLESS = ((1 << 31) - 1, (1 << 63) - 1)  # ends that mean as far as it goes, in either direction
+
+
 def slice_range(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     """(first, step, count) of ONNX's start:end:step on an axis of size n"""
     if is_open(n) or is_open(start) or is_open(end):
@@ -146,8 +149,11 @@ def _open_range(start: int, end: int, step: int, n: int) -> tuple[int, int, int]
 
 
 def _backward(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
-    """an `end` below -n means 'to the very front', which Python's slice says as None"""
-    return slice(start, None if end < -n else end, step).indices(n)
+    """A start before the front is the first entry, and the largest numbers as an end are the very front, as
+    onnxruntime has it"""
+    first = min(max(start + n if start < 0 else start, 0), n - 1)
+    stop = -1 if end in ENDLESS else min(max(end + n if end < 0 else end, -1), n)
+    return first, stop, step
 
 
 def slice_of(b: Any, x: Value, at: Sequence[tuple[int, int, int]]) -> Value:

@@ -142,8 +142,8 @@ class TopK(OpDef):
     def _chosen(self, b: Any, n: Any, x: Value, axis: int) -> Sequence[Any]:
         """All in order, of which as many are there as a run says"""
         attrs = {"axis": axis, "k": x.shape[axis], "largest": n.attrs.get("largest", 1)}
-        count = reshape(b, n.inputs[1], [])
-        return [Ragged(v, count, axis) for v in b.emit("TopK", [x], attrs, outputs=2)]
+        count = b.one("Bounded", reshape(b, n.inputs[1], []), least=0, most=x.shape[axis])
+        return [Ragged(v, {axis: count}) for v in b.emit("TopK", [x], attrs, outputs=2)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x, axis, k = only(ins[0], "TopK"), attrs["axis"], attrs["k"]

@@ -46,7 +46,7 @@ class NonZero(OpDef):
         if x.const is not None:
             return [b.const(np.stack(np.nonzero(x.const.array)).astype(np.int64))]
         at, count = b.emit("NonZero", [x], outputs=2)
-        return [Ragged(at, count, 1)]
+        return [Ragged(at, {1: count})]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x = ins[0]
@@ -96,7 +96,7 @@ class Compress(OpDef):
         if keep.type.rank != 1 or keep.shape[0] > x.shape[axis]:
             n.fail(f"the condition is {keep.type} for {x.shape[axis]} entries along axis {axis}")
         at, count = b.emit("NonZero", [keep], outputs=2)
-        return [Ragged(b.one("Gather", x, reshape(b, at, [keep.shape[0]]), axis=axis), count, axis)]
+        return [Ragged(b.one("Gather", x, reshape(b, at, [keep.shape[0]]), axis=axis), {axis: count})]
 
 
 class Unique(OpDef):
@@ -114,7 +114,7 @@ class Unique(OpDef):
         values, order = b.emit("TopK", [flat], {"axis": 0, "k": x.type.size, "largest": 0}, outputs=2)
         out = b.emit("UniqueRuns", [values, order], {"sorted": int(n.attrs.get("sorted", 1))}, outputs=5)
         count = out[4]
-        return [Ragged(out[0], count, 0), Ragged(out[1], count, 0), out[2], Ragged(out[3], count, 0)][: n.n_outputs]
+        return [v if k == 2 else Ragged(v, {0: count}) for k, v in enumerate(out[: n.n_outputs])]
 
     def _constant(self, b: Any, n: Any, x: Array) -> Sequence[Value]:
         axis = n.attrs.get("axis")
@@ -220,7 +220,7 @@ class NonMaxSuppression(OpDef):
             rows, count = self.ref(attrs, boxes.const.array, scores.const.array)
             return [b.const(rows[: int(count)])]
         found, stay = b.emit(self.name, [boxes, scores], attrs, outputs=2)
-        return [Ragged(found, stay, 0)]
+        return [Ragged(found, {0: stay})]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         scores = ins[1]

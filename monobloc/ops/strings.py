@@ -46,7 +46,7 @@ def of_strings(b: Any, op: OpDef, n: Any) -> Sequence[Any]:
     outs = op.from_onnx(b, replace(n, inputs=inputs))
     if op.name in ("Shape", "Size"):
         return outs
-    return [Ragged(picked(b, table, v.value), v.count, v.axis) if isinstance(v, Ragged) else v and picked(b, table, v)
+    return [Ragged(picked(b, table, v.value), v.counts) if isinstance(v, Ragged) else v and picked(b, table, v)
             for v in outs]
 
 
@@ -158,7 +158,7 @@ class StringNormalizer(OpDef):
         there = b.one("Less", b.const(np.arange(x.shape[0])[:, None]), count)  # the rest is empty, the first row too
         filled = b.one("BitCast", b.one("Where", there, b.one("BitCast", rows, to=U8), b.const(0, U8)), to=CHAR)
         axis = n.inputs[0].type.rank - 2
-        return Ragged(reshape(b, filled, n.inputs[0].shape), b.one("Max", count, b.const(1, I64)), axis)
+        return Ragged(reshape(b, filled, n.inputs[0].shape), {axis: b.one("Max", count, b.const(1, I64))})
 
     def without(self, n: Any, stopwords: list[str], action: str) -> Array:
         """The strings that are no stopwords; one empty string if there are none"""

@@ -250,7 +250,7 @@ IN_KEY: dict[str, object] = {
     "arenas": "own", "large_over": 5, "ram": 99, "flash": 99, "regions": (Region("r"),), "remarks": True,
 }
 IN_GRAPH = {"name", "shapes", "dims", "bind", "keep_outputs", "start_from", "connect", "used_by", "split_at",
-            "partitions", "persist", "ignore_shapes", "strings", "max_trips"}
+            "partitions", "persist", "ignore_shapes", "strings", "max_trips", "max_values"}
 # decided before: the graphs, their names and outputs are in the key
 NOT_CACHED = {"dump", "link_args", "kernels"}  # such a link never takes an image from the cache
 SAME_BYTES = {"jobs", "cache", "map"}  # may not change the image; the map is kept beside it

@@ -298,7 +298,7 @@ def if_of_two_types(tmp: Path) -> Any:
 def both_branches_are_wrong(tmp: Path) -> Any:
     return text(
         """g (bool c, float[2] x, int64[1] s) => (float[2] y) {
-            y = If(c) <then_branch = t () => (float[2] p) { p = Reshape(x, s) },
+            y = If(c) <then_branch = t () => (float[2] p) { p = Tile(x, s) },
                        else_branch = e () => (float[2] q) { q = Gemmm(x) }>
         }"""
     )
@@ -326,7 +326,7 @@ def loop_of_unknown_rows(tmp: Path) -> Any:
 
 @case
 def shape_at_run_time(tmp: Path) -> Any:
-    return text("g (float[6] x, int64[2] s) => (float[a,b] y) { t = Abs(s)  y = Reshape(x, t) }")
+    return text("g (float[6] x, int64[1] s) => (float[a] y) { t = Abs(s)  y = Tile(x, t) }")
 
 
 @case

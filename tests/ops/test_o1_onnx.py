@@ -98,6 +98,8 @@ def test_slice_of_every_opset() -> None:
     node("Slice", 13, [x, i64(-9223372036854775808), i64(9223372036854775807), i64(1), i64(3)])
     node("Slice", 13, [x, i64(4), i64(2), i64(-1)])  # empty
     node("Slice", 13, [x, i64(9), i64(-99), i64(0), i64(-4)])
+    node("Slice", 13, [x, i64(-99, 3), i64(-99, 9223372036854775807), i64(0, 2), i64(-1, -1)])  # the front, all before
+    node("Slice", 13, [x, i64(4), i64(2147483647), i64(2), i64(-2)])
     assert ops_of("Slice", 13, [x, i64(0), i64(99), i64(1)]) == []
 
 

@@ -27,7 +27,7 @@ def nonzero(n: AtenNode) -> Results:
     if x.const is not None:
         return n.b.const(np.stack(np.nonzero(x.const.array), 1), DType.I64)
     found: Any = n.onnx("NonZero", x)[0]
-    return Ragged(n.transpose(found.value, [1, 0]), found.count, 0)
+    return Ragged(n.transpose(found.value, [1, 0]), {0: found.counts[1]})
 
 
 def rows_of(n: AtenNode, x: Value, mask: Value) -> Any:
@@ -36,7 +36,7 @@ def rows_of(n: AtenNode, x: Value, mask: Value) -> Any:
     flat = n.reshape(x, [mask.type.size, *rest])
     found: Any = n.onnx("NonZero", n.reshape(n.cast(mask, DType.BOOL), [mask.type.size]))[0]
     at = n.reshape(found.value, [mask.type.size])
-    return Ragged(n.one("Gather", flat, at, axis=0), found.count, 0)
+    return Ragged(n.one("Gather", flat, at, axis=0), {0: found.counts[1]})
 
 
 def masked_select(n: AtenNode) -> Results:
@@ -56,11 +56,11 @@ def read(n: AtenNode, readers: Mapping[str, Reader]) -> Results:
     others = [a for a in n.args.values() if isinstance(a, Value)]
     first = given[0] if given else None
     if first is None or n.op not in ELEMENTWISE or any(
-            r.count is not first.count or r.value.shape != first.value.shape for r in given) or any(
-            v.type.rank > first.value.type.rank - first.axis - 1 and v.type.size != 1 for v in others):
+            r.counts != first.counts or r.value.shape != first.value.shape for r in given) or any(
+            v.type.rank > first.value.type.rank - max(first.counts) - 1 and v.type.size != 1 for v in others):
         n.unsupported("an operator on a tensor whose size depends on data", hints=[HINT])
     y = readers[n.op](replace(n, args={k: a.value if isinstance(a, Ragged) else a for k, a in n.args.items()}))
-    return Ragged(y, first.count, first.axis)
+    return Ragged(y, first.counts)
 
 
 READERS: dict[str, Reader] = {"nonzero.default": nonzero, "masked_select.default": masked_select}

@@ -1,0 +1,53 @@
+"""How large integers can be that a run computes: what is kept free for a size that data decide.
+
+Two answers, both by interval analysis: what is *sure*, and what follows from what the user says of values by name
+(`--max-value n=100`). Room is made by the second; a size is checked against its room where the first does not hold it
+already, so a run whose data break the user's word is an error, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from monobloc.ir.graph import Value
+from monobloc.passes.intervals import Range, Ranges
+
+Most = Mapping[str, Sequence[int]]  # the most of all elements of a value, or of each, by its name
+
+
+@dataclass
+class Limits:
+    """What is known of the numbers of one model."""
+
+    told: Most = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    sure: Ranges = field(default_factory=Ranges)
+    likely: Ranges = field(default_factory=Ranges)
+    each: dict[Value, Sequence[int]] = field(default_factory=dict)  # by element
+
+    def name(self, name: str, v: Value) -> None:
+        """A value has a name in the model."""
+        most = self.told.get(name)
+        if most is None:
+            return
+        self.used.add(name)
+        if len(most) in (1, v.type.size):
+            self.each[v] = most
+            self.likely.known[v] = Range(min(0, *most, 0), max(most))
+
+    def element(self, v: Value, k: int, x: Value) -> None:
+        """`x` is element k of `v`."""
+        most = self.each.get(v)
+        if most is not None:
+            self.likely.known[x] = Range(min(0, most[k % len(most)]), most[k % len(most)])
+
+    def size(self, v: Value, most: int, least: int = 0) -> Value:
+        """`v` was checked to be a size from `least` to `most`."""
+        if v.const is None:
+            self.sure.known[v] = self.likely.known[v] = Range(least, most)
+        return v
+
+    def fits(self, v: Value, least: int, most: int) -> bool:
+        """Whether `v` surely is from `least` to `most`"""
+        return self.sure.of(v).within(least, most)
