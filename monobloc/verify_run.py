@@ -184,6 +184,13 @@ def ort_session(model: Path | bytes, threads: int = 1) -> Any:
                                hints=["`--against reference` compares with our own reference"]) from None
 
 
+def _unzipped(got: Any) -> Any:
+    """What ZipMap makes of a tensor [rows, labels], a list of maps, as that tensor again"""
+    if isinstance(got, list) and got and all(isinstance(row, dict) for row in got):
+        return np.array([list(row.values()) for row in got], np.float32)
+    return got
+
+
 def ort_run(session: Any, feeds: Mapping[str, np.ndarray], bind: Mapping[str, np.ndarray] | None = None,
             names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     wanted = list(names or [o.name for o in session.get_outputs()])
@@ -193,7 +200,7 @@ def ort_run(session: Any, feeds: Mapping[str, np.ndarray], bind: Mapping[str, np
     given = {k: v.astype(str).astype(object) if v.dtype.kind == "S" else v for k, v in given.items()}
     all_feeds = {k: v for k, v in {**given, **lists}.items() if k in known}
     try:
-        return flattened(dict(zip(wanted, session.run(wanted, all_feeds), strict=True)))
+        return flattened(dict(zip(wanted, map(_unzipped, session.run(wanted, all_feeds)), strict=True)))
     except Exception as e:
         raise UnsupportedError(f"onnxruntime fails: {str(e).strip().splitlines()[0][:300]}") from None
 

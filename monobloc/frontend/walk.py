@@ -346,12 +346,14 @@ def _without_shape(t: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def bundle_contradiction(v: Binding, type: onnx.TypeProto | None, name: str) -> ModelError | None:
-    """An error when only one of value and declared type is a sequence."""
+    """An error when only one of value and declared type is a sequence; maps (of ZipMap) are tensors here."""
     kind = type.WhichOneof("value") if type is not None else None
     while type is not None and kind == "optional_type":
         type = type.optional_type.elem_type
         kind = type.WhichOneof("value")
     if kind not in ("tensor_type", "sequence_type") or not isinstance(v, (Value, Items)):
+        return None
+    if type is not None and kind == "sequence_type" and type.sequence_type.elem_type.HasField("map_type"):
         return None
     if isinstance(v, Items) == (kind == "sequence_type"):
         return None

@@ -137,12 +137,14 @@ class FeatureVectorizer(OpDef):
 
 
 class ZipMap(OpDef):
-    """Refused: a map from labels to numbers is no tensor. So are the other operators of maps."""
+    """Its numbers as the tensor that they are: column k is of label k, where other runtimes give maps"""
 
     name = "ZipMap"
     domain = ML
-    aliases = ("CastMap", "DictVectorizer")
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        hint = "export without it: `options={'zipmap': False}` in skl2onnx, or make its input the model's output"
-        return n.unsupported("a map from labels to numbers", hint=hint if n.op == "ZipMap" else "pass a tensor instead")
+        x = n.inputs[0]
+        labels = n.attrs.get("classlabels_strings") or n.attrs.get("classlabels_int64s") or []
+        if x.shape[-1:] != (len(labels),):
+            n.fail(f"{len(labels)} labels for the columns of {x.type}")
+        return [x]

@@ -205,7 +205,7 @@ class SVMRegressor(OpDef):
 
 
 class SVMClassifier(OpDef):
-    """One score for each pair of classes; the label is that of the class that most pairs vote for"""
+    """One score for each pair of classes, or probabilities; the label is of the class that most pairs vote for"""
 
     name = "SVMClassifier"
     domain = ML
@@ -213,8 +213,8 @@ class SVMClassifier(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         labels = labels_of(n, "classlabels_ints", "classlabels_strings")
         per_class = n.attrs.get("vectors_per_class") or []
-        if n.attrs.get("prob_a") or not per_class or len(labels) != len(per_class) or len(labels) < 2:
-            n.unsupported("an SVMClassifier with probabilities, or without vectors for each of its classes")
+        if not per_class or len(labels) != len(per_class) or len(labels) < 2:
+            n.unsupported("an SVMClassifier without vectors for each of its classes")
         if transform_of(n) != "NONE":
             n.unsupported(f"an SVMClassifier with post_transform {transform_of(n)}")
         x, count = as_float(b, n.inputs[0]), sum(per_class)
@@ -226,9 +226,21 @@ class SVMClassifier(OpDef):
         tally = b.one("Add", read_as(b, n, "MatMul", [positive, constant(b, votes[0] - votes[1])]),
                       constant(b, votes[1].sum(0)))
         chosen = label(b, n, labels, best(b, n, tally))
+        if n.attrs.get("prob_a"):
+            return [chosen, self._probabilities(b, n, scores, len(labels))]
         if len(labels) > 2:
             return [chosen, scores]
         return [chosen, b.one("Concat", b.one("Neg", scores), scores, axis=1)]
+
+    def _probabilities(self, b: Any, n: Any, scores: Value, classes: int) -> Value:
+        """[rows, classes], by Platt's sigmoid of each pair's score, away from 0 and 1 as in libsvm"""
+        slopes, shifts = n.attrs["prob_a"], n.attrs.get("prob_b") or []
+        if len(slopes) != scores.shape[1] or len(shifts) != len(slopes):
+            n.fail(f"{len(slopes)} numbers `prob_a` and {len(shifts)} `prob_b`, {scores.shape[1]} are needed")
+        slope, shift = (constant(b, -np.asarray(v, np.float32)) for v in (slopes, shifts))
+        won = b.one("Sigmoid", b.one("Add", b.one("Mul", scores, slope), shift))
+        won = b.one("Min", b.one("Max", won, constant(b, 1e-7)), constant(b, 1 - 1e-7))
+        return b.one("CoupledProbabilities", won, classes=classes)
 
     def _pairs(self, n: Any, per_class: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Weights [vectors, pairs], and what class each pair's two votes are for [2, pairs, classes]"""

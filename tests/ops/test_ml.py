@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from test_microsoft import compiled, near, remember, runtime
@@ -13,6 +14,7 @@ from test_o2_onnx import Array, one_node, ours
 
 from monobloc.errors import MonoblocError
 from monobloc.frontend.importer import load_onnx
+from monobloc.verify_run import ort_run, ort_session
 
 SEED = 515
 RNG = np.random.default_rng(SEED)
@@ -78,11 +80,14 @@ def test_support_vectors(kind: str) -> None:
     for per_class, labels in (([2, 1, 3], [4, 6, 8]), ([2, 4], [0, 1])):
         pairs = len(labels) * (len(labels) - 1) // 2
         attrs = {"vectors_per_class": per_class, "classlabels_ints": labels, "rho": f32(pairs).tolist()}
-        agree("SVMClassifier", [x], 2, 1, coefficients=f32(6 * (len(labels) - 1)).tolist(), **attrs, **kernel)
+        attrs["coefficients"] = f32(6 * (len(labels) - 1)).tolist()
+        agree("SVMClassifier", [x], 2, 1, **attrs, **kernel)
+        platt = {"prob_a": (-np.abs(f32(pairs))).tolist(), "prob_b": f32(pairs).tolist()}
+        agree("SVMClassifier", [x], 2, 1, **attrs, **platt, **kernel)
     if kind == "LINEAR":
         linear = {"kernel_type": "LINEAR", "kernel_params": [0.0] * 3}
         agree("SVMRegressor", [x], 1, 1, coefficients=f32(3).tolist(), rho=[0.1], **linear)
-        refused("with probabilities", "SVMClassifier", [x], 1, prob_a=[1.0], prob_b=[1.0])
+        refused("without vectors for each", "SVMClassifier", [x], 1, coefficients=[1.0, 2.0, 3.0])
 
 
 # -- features -----------------------------------------------------------------------------------------------
@@ -112,7 +117,20 @@ def test_encoders() -> None:
     for version in (2, 4):
         table = {"keys_floats": [1.0, float("nan"), 2.0], "values_int64s": [7, 8, 9]}
         agree("LabelEncoder", [values], 1, version, **table, default_int64=-2)
-    refused("a map from labels", "ZipMap", [f32(2, 3)], 1, classlabels_int64s=[0, 1, 2])
+
+
+@pytest.mark.parametrize("labels", [{"classlabels_int64s": [0, 1, 2]}, {"classlabels_strings": ["a", "b", "c"]}])
+def test_a_map_of_labels_is_its_tensor(labels: dict[str, Any]) -> None:
+    x = f32(2, 3)
+    model, feeds = model_of("ZipMap", [x], 1, 1, **labels)
+    kind = onnx.TensorProto.INT64 if "classlabels_int64s" in labels else onnx.TensorProto.STRING
+    pair = onnx.TypeProto.Map(key_type=kind, value_type=helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None))
+    item = onnx.TypeProto(map_type=pair)
+    model.graph.output[0].type.CopyFrom(onnx.TypeProto(sequence_type=onnx.TypeProto.Sequence(elem_type=item)))
+    got, = ours(model, feeds)
+    want, = ort_run(ort_session(model.SerializeToString()), feeds).values()
+    assert np.array_equal(got, x) and np.array_equal(got, want)
+    refused("3 labels for the columns", "ZipMap", [f32(2, 4)], 1, **labels)
 
 
 def test_a_category_that_there_is_not_is_an_error(tmp_path: Path, cache: Path) -> None:
