@@ -29,8 +29,8 @@ from monobloc.targets import Target
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives
 
 HEADERS = ("base", "math", "scalar", "codes", "narrow", "epilogue", "gemm", "conv", "conv_nchw", "dwconv", "iconv",
-           "idwconv", "recurrent", "qlstm", "nbits", "trees", "exact", "inverse", "tfl", "tflcell", "tflbox", "abi",
-           "hal")
+           "idwconv", "recurrent", "qlstm", "nbits_panel", "trees", "exact", "inverse", "tfl", "tflcell", "tflbox",
+           "abi", "hal")
 # What kernels of floats may use without the mathematical functions, whose headers take long to read.
 _PLAIN = frozenset("mb_mem mb_vf mb_ix mb_ld mb_add mb_sub mb_mul mb_max mb_min".split())
 
@@ -58,6 +58,9 @@ class RoutineContext:
     used: int = 0
     exported: frozenset[Value] = frozenset()
     calls_of: Callable[[Graph], str] = lambda _: ""
+    threads: int = 1
+    family: str = ""
+    definitions: str = ""
 
     def region(self, g: Graph) -> str:
         """Statements that run a region's layers"""
@@ -76,10 +79,16 @@ class RoutineContext:
     def ptr(self, v: Value) -> str:
         return self.pointer_of(v)
 
-    def scratch(self, nbytes: int) -> str:
+    def scratch(self, nbytes: int, each: bool = False) -> str:
+        """`each`: that many for every thread, one behind the other"""
         at = self.used
-        self.used += -(-nbytes // 64) * 64
+        self.used += -(-nbytes * (self.threads if each else 1) // 64) * 64
         return f"({self.scratch_base} + {at})"
+
+    def kernel(self, header: str, definitions: str) -> str:
+        """The name of functions that layers of one shape share; their definitions call it KERNEL."""
+        self.family, self.definitions = header, definitions
+        return KERNEL
 
 
 def scratch_bytes(g: Graph, t: Target, threads: int) -> dict[Node, int]:
@@ -92,7 +101,7 @@ def scratch_bytes(g: Graph, t: Target, threads: int) -> dict[Node, int]:
             if floats:
                 out[node] = 4 * floats * threads
         elif node.op != "Fused" and opdef(node).has_routine:
-            c = RoutineContext(lambda v: "p", t, exported=exported)
+            c = RoutineContext(lambda v: "p", t, exported=exported, threads=threads)
             opdef(node).routine(node, c)  # type: ignore[attr-defined]
             if c.used:
                 out[node] = upper(c.used)
@@ -207,8 +216,10 @@ class UnitWriter:
             return f"({text} + {s.offset})" if s.offset else text
 
         base = self.address(self.p.scratch[node]) if node in self.p.scratch else "0"
-        c = RoutineContext(pointer, self.t, base, exported=self.exported, calls_of=self.region)
+        c = RoutineContext(pointer, self.t, base, exported=self.exported, calls_of=self.region,
+                           threads=self.threads)
         out.body = opdef(node).routine(node, c).splitlines()  # type: ignore[attr-defined]
+        out.kernel, out.family = c.definitions, c.family
         if self.threads > 1:
             out.body.insert(0, "(void)nt;")
 

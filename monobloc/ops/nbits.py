@@ -1,11 +1,15 @@
 """Weights of 2, 4 or 8 bits in blocks of one scale and zero point each: MatMulNBits, GatherBlockQuantized.
 
-`BlockProduct` multiplies with them as the model stores them; mb/nbits.h widens them in registers. Its inputs:
+`BlockProduct` multiplies with them as the model stores them; mb/nbits.h widens them in registers, or a panel of them
+in cache. Its inputs:
 
-    x       [M, blocks, planes, blob]  float; plane p holds what the p-th bits of a block's bytes multiply
+    x       [M, planes, blocks, blob]  float; plane p holds what the p-th bits of all bytes multiply
     b       [N, blocks, blob]          bytes of 8 / bits weights each, the first in the lowest bits
     scale   [N, blocks]                float or half
     zero    [N, bytes] packed like b, [N, blocks] of the scale's type, or absent (half of the range)
+
+Its attribute `level` 4 says that x may be rounded to bytes with a scale for every row and block. `ByteBlockProduct` is
+the product then, with x int8, its scales and its sums of blocks (times the scale), both [M, blocks].
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, Num, call, select
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import upper
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.build import read_as
@@ -26,6 +31,8 @@ from monobloc.ops.reduce import normalized_axes
 Array = np.ndarray
 Attrs = dict[str, Any]
 F32, U8 = DType.F32, DType.U8
+MANY = 8  # rows from which panels of floats pay: `MB_NBITS_MANY` of the header
+PART = 512  # elements of a column that a panel of floats holds
 SCALES = {F32: "MB_T_F32", DType.F16: "MB_T_F16", DType.BF16: "MB_T_BF16"}
 
 
@@ -50,6 +57,17 @@ def packed(elements: Array, bits: int) -> Array:
     return np.bitwise_or.reduce(e << (np.arange(per, dtype=np.uint8) * np.uint8(bits)), axis=-1).astype(np.uint8)
 
 
+def weights(b: Array, scale: Array, zero: Array | None, bits: int) -> Array:
+    """[N, planes, blocks, blob]: what b stands for, in double"""
+    n, blocks, _ = b.shape
+    center: Array = np.array(1 << (bits - 1))
+    if zero is not None:
+        center = unpacked(zero, bits)[:, :blocks] if zero.dtype == np.uint8 else zero
+    center = np.broadcast_to(center.astype(np.float64), (n, blocks))
+    w = (planes_of(b, bits) - center[:, :, None, None]) * scale.astype(np.float64)[:, :, None, None]
+    return w.swapaxes(1, 2)
+
+
 class BlockProduct(OpDef):
     """x times blocks of packed weights, summed in float"""
 
@@ -57,13 +75,13 @@ class BlockProduct(OpDef):
     internal = True
     splits = True
     tol = Tol(1e-4, 1e-4)
+    x_type = F32
+    macro = "MB_NBITS"
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
-        x, b, scale, zero = [*ins, None][:4]
-        assert x is not None and b is not None and scale is not None
-        planes = 8 // attrs["bits"]
-        want = (x.shape[0], *b.shape[1:2], planes, *b.shape[2:])
-        if x.dtype is not F32 or b.dtype is not U8 or b.type.rank != 3 or x.shape != want:
+        (x, *_), (b, scale, zero) = self.parted(ins)
+        want = (x.shape[0], 8 // attrs["bits"], *b.shape[1:])
+        if x.dtype is not self.x_type or b.dtype is not U8 or b.type.rank != 3 or x.shape != want:
             raise ModelError(f"{self.name} of {x.type} and {b.type} does not fit together")
         if scale.shape != b.shape[:2] or scale.dtype not in SCALES:
             raise ModelError(f"{self.name} scales are {scale.type} for weights {b.type}")
@@ -72,35 +90,41 @@ class BlockProduct(OpDef):
             raise ModelError(f"{self.name} zero points are {zero.type} for weights {b.type}")
         return [TensorType(F32, (x.shape[0], b.shape[0]))]
 
+    def parted(self, ins: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, Any, Any]]:
+        """What is multiplied, and b, scale and zero point"""
+        x, b, scale, zero = [*ins, None][:4]
+        return [x], (b, scale, zero)
+
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
-        x, b, scale, zero = [*xs, None][:4]
-        assert x is not None and b is not None and scale is not None
-        bits, (n, blocks, _) = attrs["bits"], b.shape
-        center: Array = np.array(1 << (bits - 1))
-        if zero is not None:
-            center = unpacked(zero, bits)[:, :blocks] if zero.dtype == np.uint8 else zero
-        center = np.broadcast_to(center.astype(np.float64), (n, blocks))
-        w = (planes_of(b, bits) - center[:, :, None, None]) * scale.astype(np.float64)[:, :, None, None]
-        return (x.reshape(len(x), -1).astype(np.float64) @ w.reshape(n, -1).T).astype(np.float32)
+        (x,), (b, scale, zero) = self.parted(xs)
+        w = weights(b, scale, zero, attrs["bits"])
+        return (x.reshape(len(x), -1).astype(np.float64) @ w.reshape(len(b), -1).T).astype(np.float32)
 
     def routine(self, n: Node, c: Any) -> str:
-        x, b, scale, zero = [*n.inputs, None][:4]
-        assert x is not None and b is not None and scale is not None
+        xs, (b, scale, zero) = self.parted(n.inputs)
         kind = "MB_ZERO_NONE" if zero is None else "MB_ZERO_PACKED" if zero.dtype is U8 else "MB_ZERO_FLOAT"
-        rows, (columns, blocks, blob) = x.shape[0], b.shape
-        return f"""
-  const mb_nbits d = {{
-    .m = {rows}, .n = {columns}, .blocks = {blocks}, .blob = {blob}, .bits = {n.attrs["bits"]},
-    .scale_type = {SCALES[scale.dtype]}, .zero_kind = {kind},
-  }};
-  mb_nbits_run(d, {c.ptr(x)}, {c.ptr(b)}, {c.ptr(scale)}, {"0" if zero is None else c.ptr(zero)},
-               {c.ptr(n.outputs[0])}, tid, nt);
-"""
+        (columns, blocks, blob), bits = b.shape, n.attrs["bits"]
+        kc = min(blocks, max(1, PART * bits // 8 // blob))
+        kernel = c.kernel("nbits_panel", f"""
+static const mb_nbits KERNEL_d = {{
+  .n = {columns}, .blocks = {blocks}, .blob = {blob}, .bits = {bits},
+  .scale_type = {SCALES[scale.dtype]}, .zero_kind = {kind}, .kc = {kc},
+}};
+{self.macro}(KERNEL, KERNEL_d)""")
+        rows = xs[0].shape[0]
+        size = self.scratch(upper(rows), blocks, blob, 8 // bits, kc, c.target.f32_lanes)
+        own = f"(float *){c.scratch(size, each=True)}" if size else "0"
+        ins = [c.ptr(v) for v in (*xs, b, scale)] + ["0" if zero is None else c.ptr(zero)]
+        return f"{kernel}({rows}, {', '.join(ins)}, {c.ptr(n.outputs[0])}, {own}, tid, nt);"
+
+    def scratch(self, rows: int, blocks: int, blob: int, planes: int, kc: int, lanes: int) -> int:
+        """Bytes of scratch of a thread: `mb_nbits_float_scratch` of the header"""
+        return kc * blob * planes * 2 * lanes * 4 if rows >= MANY else 0
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         def make(m: int, n: int, blocks: int, block: int, bits: int, what: str) -> Case:
             blob = block * bits // 8
-            x = rng.standard_normal((m, blocks, 8 // bits, blob)).astype(np.float32)
+            x = rng.standard_normal((m, 8 // bits, blocks, blob)).astype(np.float32)
             b = rng.integers(0, 256, (n, blocks, blob)).astype(np.uint8)
             scale = rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float16 if "half" in what else np.float32)
             zero: Any = None
@@ -108,7 +132,7 @@ class BlockProduct(OpDef):
                 zero = packed(rng.integers(0, 1 << bits, (n, blocks)), bits)
             elif "float" in what:
                 zero = rng.uniform(0, 9, (n, blocks)).astype(scale.dtype)
-            return Case((x, b, scale, zero), {"bits": bits}, f"{bits}bits_{what}")
+            return Case((*self.rounded(x), b, scale, zero), {"bits": bits}, f"{bits}bits_{what}_{m}")
 
         yield make(1, 9, 3, 32, 4, "plain")
         yield make(6, 5, 3, 32, 4, "packed")
@@ -116,6 +140,52 @@ class BlockProduct(OpDef):
         yield make(5, 3, 2, 64, 2, "packed")
         yield make(4, 3, 5, 32, 8, "half_float")
         yield make(3, 2, 1, 128, 4, "float")
+        yield make(33, 37, 19, 32, 4, "packed")
+        yield make(15, 33, 3, 16, 4, "half")
+        yield make(14, 70, 9, 128, 8, "packed")
+        yield make(12, 5, 7, 16, 2, "float")
+        if self.x_type is F32:
+            yield make(17, 3, 2, 18, 4, "packed")
+
+    def rounded(self, x: Array) -> Sequence[Array]:
+        return [x]
+
+
+class ByteBlockProduct(BlockProduct):
+    """The same of x rounded to bytes: summed exactly within a block"""
+
+    name = "ByteBlockProduct"
+    x_type = DType.I8
+    macro = "MB_NBITS_BYTES"
+
+    def parted(self, ins: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, Any, Any]]:
+        x, by, sums, b, scale, zero = [*ins, None][:6]
+        return [x, by, sums], (b, scale, zero)
+
+    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
+        (x, *numbers), (b, _, _) = self.parted(ins)
+        if b.shape[-1] % 4:
+            raise ModelError(f"{self.name} of blocks of {b.shape[-1]} bytes, not of words of 4")
+        if any(v.type != TensorType(F32, (x.shape[0], b.shape[1])) for v in numbers):
+            raise ModelError(f"{self.name} of {x.type} has scales and sums {[str(v.type) for v in numbers]}")
+        return super().infer(ins, attrs)
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
+        (x, by, sums), (b, scale, zero) = self.parted(xs)
+        w, center = (weights(v, scale, zero, attrs["bits"]) for v in (b, np.zeros_like(b)))
+        real = x.astype(np.float64) * by.astype(np.float64)[:, None, :, None]
+        products = real.reshape(len(x), -1) @ (w - center).reshape(len(b), -1).T
+        return (products + sums.astype(np.float64) @ center[:, 0, :, 0].T).astype(np.float32)
+
+    def scratch(self, rows: int, blocks: int, blob: int, planes: int, kc: int, lanes: int) -> int:
+        """`mb_nbits_byte_scratch` of the header"""
+        few = 4 * -(-blocks * blob // (4 * lanes)) * 2 * lanes
+        return 4 * max((blocks * blob * planes // 4 + 2 * blocks) * 2 * lanes, few)
+
+    def rounded(self, x: Array) -> Sequence[Array]:
+        by = np.abs(x).max((1, 3)) / np.float32(127)
+        q = np.rint(x / by[:, None, :, None]).astype(np.int8)
+        return [q, by, (q.astype(np.int32).sum((1, 3)) * by).astype(np.float32)]
 
 
 class UnpackBits(OpDef):
@@ -154,7 +224,7 @@ class UnpackBits(OpDef):
 
 
 def planes(b: Any, x: Value, blocks: int, block: int, bits: int) -> Value:
-    """x as BlockProduct reads it: [M, blocks, planes, blob] in float, zeros where the last block is not full"""
+    """x as BlockProduct reads it: [M, planes, blocks, blob] in float, zeros where the last block is not full"""
     per, size = 8 // bits, x.shape[-1]
     x = x if x.dtype is F32 else b.one("Cast", x, to=F32)
     x = b.one("Reshape", x, shape=[x.type.size // size, size])
@@ -162,7 +232,7 @@ def planes(b: Any, x: Value, blocks: int, block: int, bits: int) -> Value:
         zeros = b.const(np.zeros((1, blocks * block - size), np.float32))
         x = b.one("Concat", x, b.one("Expand", zeros, shape=[x.shape[0], zeros.shape[1]]), axis=1)
     x = b.one("Reshape", x, shape=[x.shape[0], blocks, block // per, per])
-    return b.one("Transpose", x, perm=[0, 1, 3, 2])
+    return b.one("Transpose", x, perm=[0, 3, 1, 2])
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -190,7 +260,8 @@ class MatMulNBits(OpDef):
             zero = self._shaped(b, n, zero, (columns, per_row))
         if groups is not None:
             x, w = self._sorted(b, n, x, w, block, bits)
-        y = b.one("BlockProduct", planes(b, x, blocks, block, bits), w, scale, zero, bits=bits)
+        level = {"level": 4} if int(n.attrs.get("accuracy_level", 0)) == 4 else {}
+        y = b.one("BlockProduct", planes(b, x, blocks, block, bits), w, scale, zero, bits=bits, **level)
         y = b.one("Reshape", y if x.dtype is F32 else b.one("Cast", y, to=x.dtype), shape=[*x.shape[:-1], columns])
         return [y if bias is None else b.one("Add", y, bias)]
 

@@ -25,6 +25,7 @@ from monobloc.link.objects import Module
 from monobloc.link.request import Request
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
+from monobloc.passes import PassContext, run_passes
 
 SEED = 4242
 RNG = np.random.default_rng(SEED)
@@ -210,7 +211,7 @@ def test_products_of_few_bits(bits: int, block: int) -> None:
     scale, zeros = RNG.uniform(0.01, 0.1, (columns, blocks)).astype(F), some(np.uint8, columns, -(-blocks * bits // 8))
     attrs = {"K": k, "N": columns, "bits": bits, "block_size": block}
     const = range(1, 6)
-    for m in (1, 6):
+    for m in (1, 6, 40):
         agree("MatMulNBits", [f32(m, k), w, scale], const=const, atol=1e-4, **attrs)
         agree("MatMulNBits", [f32(2, m, k), w, scale, zeros, None, f32(columns)], const=const, atol=1e-4, **attrs)
     if bits == 4:  # of one scale a row, as older exporters shape them; zero points that are no integers
@@ -248,6 +249,50 @@ def test_weights_of_few_bits_stay_packed(tmp_path: Path, cache: Path) -> None:
     link_modules([Module(load_onnx(model).graph, "p", "p")], Request(out, "shared", Options(cache=cache)))
     assert out.stat().st_size < w.nbytes + scale.nbytes + (24 << 10)
     near("MatMulNBits", CompiledModel(out).run(feeds)["y0"], ours(model, feeds)[0], 1e-2, 1e-2, 0)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_accuracy_level_4_multiplies_bytes(bits: int, block: int, tmp_path: Path, cache: Path) -> None:
+    """Rounded as onnxruntime rounds, once for all products of one x; `strict` and machines without bytes do not."""
+    blocks, columns = 6, 40
+    names = ("q", "k", "v") if block == 32 else ("q",)
+    attrs = {"K": blocks * block, "N": columns, "bits": bits, "block_size": block, "accuracy_level": 4}
+    for m in (1, 3, 7, 33):
+        x = f32(m, blocks * block) * np.linspace(0.1, 2, m, dtype=F)[:, None]
+        x[0, :block] = 0
+        nodes, held = [], {}
+        for name in names:
+            held |= {f"w{name}": some(np.uint8, columns, blocks, block * bits // 8),
+                     f"s{name}": RNG.uniform(0.01, 0.1, (columns, blocks)).astype(F)}
+            ins = ["x", f"w{name}", f"s{name}"]
+            if name != "k":
+                held[f"z{name}"] = some(np.uint8, columns, -(-blocks * bits // 8))
+                ins.append(f"z{name}")
+            nodes.append(helper.make_node("MatMulNBits", ins, [name], domain="com.microsoft", **attrs))
+        ports = [helper.make_tensor_value_info(n, 1, [m, columns]) for n in names]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, x.shape)], ports,
+                                  [onnx.numpy_helper.from_array(v, k) for k, v in held.items()])
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        wants = dict(zip(names, runtime(model, {"x": x}), strict=True))
+        exact = dict(zip(names, ours(model, {"x": x}), strict=True))
+        for numerics in ("default", "strict"):
+            out = tmp_path / f"{m}{numerics}.so"
+            options = Options(cache=cache, numerics=numerics)
+            link_modules([Module(load_onnx(model).graph, "p", "p")], Request(out, "shared", options))
+            got = CompiledModel(out).run({"x": x})
+            rounds = options.target.byte_dot and numerics == "default"
+            for name in names:
+                want = wants[name] if rounds else exact[name]
+                scale = np.abs(exact[name]).max()
+                np.testing.assert_allclose(got[name], want, rtol=0, atol=2e-6 * scale, err_msg=f"{m} {numerics} {name}")
+        g = load_onnx(model).graph
+        run_passes(g, PassContext(Options().target))
+        if Options().target.byte_dot:
+            products = [n for n in g.nodes if n.op == "ByteBlockProduct"]
+            assert len(products) == len(names) and len({n.inputs[0] for n in products}) == 1
+        assert not any(np.allclose(wants[n], exact[n], rtol=0, atol=1e-5) for n in names), "onnxruntime does not round"
 
 
 def opsets_of(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:
