@@ -2,7 +2,8 @@
 
     python tools/fuzz.py [--seed N] [--seconds 600] [--batch 24] [--keep FOLDER] [--lto none,thin,full]
 
-Graphs are made by tests/fuzz: by hand-written steps and from the OpDefs' own cases, types and attributes.
+Graphs are made by tests/fuzz: by hand-written steps and from the OpDefs' own cases, types and attributes; batches take
+turns with the default options, two threads, --numerics strict and --optimize size.
 What differs is reduced and kept as a minimal .onnx with its inputs, wanted outputs and seed; the exit code is 1 if
 there is any.
 A seed gives the same model as long as the generators stay as they are.
@@ -16,7 +17,9 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fuzz")]
@@ -24,6 +27,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fuzz")]
 from trial import Finding, keep, models, reduced, trial  # noqa: E402
 
 from monobloc.options import Options  # noqa: E402
+
+BUILDS: tuple[dict[str, Any], ...] = ({}, {"threads": 2}, {"numerics": "strict"}, {"optimize": "size"})  # in turns
 
 
 def arguments() -> argparse.Namespace:
@@ -43,7 +48,7 @@ def main() -> int:
     tried = refused = dead = 0
     while time.monotonic() < end:
         folder = Path(tempfile.mkdtemp(prefix="monobloc-fuzz-"))
-        o = Options(lto="none", cache=folder / "cache")
+        o = replace(Options(lto="none", cache=folder / "cache"), **BUILDS[seed // a.batch % len(BUILDS)])
         batch, died = models(range(seed, seed + a.batch))
         found, no = trial(batch, folder, o, a.lto.split(","))
         tried, refused, dead, seed = tried + len(batch), refused + len(no), dead + len(died), seed + a.batch

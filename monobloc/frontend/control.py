@@ -359,7 +359,9 @@ class _Unroll:
     # -- Loop --
     def loop(self, inputs: Sequence[Value | None]) -> list[Binding]:
         inputs = [*inputs, None, None][: max(len(inputs), 2)]
-        trips, condition = _known("the trip count", inputs[0]), _known("the condition", inputs[1])
+        never = isinstance(inputs[1], Value) and inputs[1].const is not None and not _scalar("the condition", inputs[1])
+        trips = 0 if never else _known("the trip count", inputs[0])
+        condition = _known("the condition", inputs[1])
         states = [v for v in inputs[2:] if v is not None]
         scans: list[list[Value]] = [[] for _ in self.body.graph.output[1 + len(states) :]]
         going, k = condition is None or bool(condition), 0

@@ -93,8 +93,9 @@ def lower_batch_norm(n: Node, b: Builder) -> Sequence[Value] | None:
     if any(v.const is None for v in (s, t, mean, var)) or x.dtype is not DType.F32:
         return None
     f64 = [v.const.array.astype(np.float64) for v in (s, t, mean, var)]  # type: ignore[union-attr]
-    k = f64[0] / np.sqrt(f64[3] + n.attrs.get("epsilon", 1e-5))
-    shift = f64[1] - f64[2] * k
+    with np.errstate(all="ignore"):  # of a negative variance: NaN
+        k = f64[0] / np.sqrt(f64[3] + n.attrs.get("epsilon", 1e-5))
+        shift = f64[1] - f64[2] * k
     rank = max(x.type.rank, 2)
     scale = _channels(b, b.const(k, x.dtype), rank)
     return [b.one("Add", b.one("Mul", x, scale), _channels(b, b.const(shift, x.dtype), rank))]

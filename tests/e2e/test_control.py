@@ -64,6 +64,17 @@ def test_every_way_through_gives_what_onnxruntime_gives(name: str, tmp_path: Pat
         close(linked(**f), want(m, f))
 
 
+@pytest.mark.parametrize("going", [False, True])
+def test_a_loop_whose_condition_is_known_and_whose_count_is_data(going: bool) -> None:
+    """One that never runs gives what it starts with."""
+    m = text("""g (int64 n, float[4,8] x) => (float[4,8] y) {
+        y = Loop(n, going, x) <body = b (int64 i, bool c, float[4,8] s) => (bool c2, float[4,8] s2) {
+            s2 = Erf(s)  c2 = Identity(c) }> }""", going=np.array(going))
+    g, feeds = load_onnx(m).graph, {"n": np.array(2), "x": x()}
+    assert ("Loop" in ops(g)) == going
+    close(interpret(g, feeds), want(m, feeds))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_means_the_same_before_and_after_passes_and_as_text(name: str) -> None:
     make, feeds = CASES[name]

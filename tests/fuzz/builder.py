@@ -12,9 +12,11 @@ right answer, and is kept as `disputed`: a model of its own, of which either ans
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -22,10 +24,11 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tolerance import differs
 
+from monobloc.ir.dims import Sizes
 from monobloc.ops import onnx_names
 
 LARGE, MANY = 1e4, 1 << 21
-KEYS = ("f", "i", "b", "u")
+BF16 = np.dtype(ml_dtypes.bfloat16)
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 2.5, 1.0)  # none whose sums cancel to noise
 _PADDING = "zeros of the padding may meet weights, and by an infinite one are NaN (docs/numerics.md)"
 _CLAMPS = "onnxruntime limits what goes into sigmoid and tanh, which loses NaN"
@@ -42,6 +45,20 @@ def broken() -> frozenset[str]:
     """Operators that promise something of what is not finite, which an oracle does otherwise."""
     return frozenset(name for (domain, name), op in onnx_names().items() if not domain
                      and any(e.but for e in op.edges if e.topic in ("NaN", "infinities")))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype == BF16
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node reads, its branches and bodies among it."""
+    yield from filter(None, node.input)
+    for a in node.attribute:
+        made = {x.name for x in a.g.input} | {o for n in a.g.node for o in n.output}
+        outs = (x.name for x in a.g.output)
+        yield from (i for n in a.g.node for i in reads(n) if i not in made)
+        yield from (o for o in outs if o not in made)
 
 
 class Builder:
@@ -89,7 +106,7 @@ class Builder:
             return np.where(self.rng.random(shape) < 0.2, self.rng.choice(np.array(odd, x.dtype), shape), x)
 
     def _random(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        if dtype.kind == "f":
+        if is_float(dtype):
             return self.rng.standard_normal(shape).astype(dtype)
         if dtype.kind == "b":
             return self.rng.random(shape) < 0.5
@@ -105,11 +122,15 @@ class Builder:
         """Add a node; no names if onnxruntime refuses it or its answer is unfit (NaN, huge, too many)."""
         names = [f"t{len(self.nodes)}_{k}" for k in range(outs)]
         node = helper.make_node(kind, list(ins), names, name=f"{kind}_{len(self.nodes)}", **attrs)
-        used = [i for i in dict.fromkeys(ins) if i]
+        return self.add(node, exact)
+
+    def add(self, node: onnx.NodeProto, exact: bool | None = None) -> list[str]:
+        kind, ins, names = node.op_type, node.input, list(node.output)
+        used = list(dict.fromkeys(reads(node)))
         watched = [i for i in (ins[1:2] if kind == "Conv" else ins) if i and (kind in LEFT_OPEN or kind in broken())]
         if self.wild and not all(map(self.finite, watched)):
             return []
-        got = self._compute(node, used, names)
+        got = self.answer(node, used, names, self.values)
         if got is None or any(unfit(y, self.wild) for y in got):
             return []
         if self.wild and (second := self._second(node, used, names)) is not None:
@@ -117,32 +138,55 @@ class Builder:
             if other:
                 self.disputed.append((self._alone(node, used, dict(zip(names, got, strict=True))), second))
                 return []
+        if not self.fits(node, used, names, got):
+            return []
         self.nodes.append(node)
         known = all(self.exact[i] for i in used)
         for n, y in zip(names, got, strict=True):
             self.values[n] = y
-            self.exact[n] = (known and y.dtype.kind != "f") if exact is None else exact and known
+            self.exact[n] = (known and not is_float(y.dtype)) if exact is None else exact and known
         return names
 
     def finite(self, name: str) -> bool:
-        return self.values[name].dtype.kind != "f" or bool(np.isfinite(self.values[name]).all())
+        return not is_float(self.values[name].dtype) or bool(np.isfinite(self.values[name]).all())
+
+    def fits(self, node: onnx.NodeProto, used: list[str], names: list[str], first: list[np.ndarray]) -> bool:
+        """Whether a node may join the model, whose answer is `first`: here always."""
+        return True
 
     def one(self, kind: str, *ins: str, **more: Any) -> str:
         return (self.op(kind, *ins, **more) or [""])[0]
 
-    def _compute(self, node: onnx.NodeProto, used: list[str], names: list[str]) -> list[np.ndarray] | None:
+    def answer(self, node: onnx.NodeProto, used: list[str], names: list[str],
+               values: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
+        """What onnxruntime computes; of bfloat16, which it hardly has, in float32, rounded once."""
+        given = {i: values[i] for i in used}
+        to = next((a.i for a in node.attribute if a.name == "to"), TensorProto.BFLOAT16)
+        if node.op_type == "Cast" and to == TensorProto.BFLOAT16:
+            return [given[used[0]].astype(BF16)]
+        wide = {i: x.astype(np.float32) if x.dtype == BF16 else x for i, x in given.items()}
+        got = self._run(node, wide, names)
+        if got is None or not any(x.dtype == BF16 for x in given.values()) or to != TensorProto.BFLOAT16:
+            return got
+        return [y.astype(BF16) if y.dtype == np.float32 else y for y in got]
+
+    def _run(self, node: onnx.NodeProto, given: Mapping[str, np.ndarray], names: list[str]) -> list[np.ndarray] | None:
+        """Types of less than a byte can only be constants."""
+        fixed = {i: x for i, x in given.items() if x.dtype.kind == "V"}
         graph = helper.make_graph(
-            [node], "g", [self.info(i) for i in used], [helper.make_empty_tensor_value_info(n) for n in names]
+            [node], "g", [_info(i, x) for i, x in given.items() if i not in fixed],
+            [helper.make_empty_tensor_value_info(n) for n in names],
+            [numpy_helper.from_array(x, i) for i, x in fixed.items()],
         )
         try:
             s = ort.InferenceSession(self.proto(graph).SerializeToString(), self.options)
-            return s.run(names, {i: self.values[i] for i in used})
+            return list(s.run(names, {i: x for i, x in given.items() if i not in fixed}))
         except Exception:  # noqa: BLE001 - whatever it refuses is left out
             return None
 
     def _second(self, node: onnx.NodeProto, used: list[str], names: list[str]) -> dict[str, np.ndarray] | None:
         """What ONNX's reference says; None if it cannot, or would take long."""
-        if sum(self.values[i].size for i in used) > SLOW:
+        if sum(self.values[i].size for i in used) > SLOW or any(self.values[i].dtype.kind == "V" for i in used):
             return None
         graph = helper.make_graph([node], "g", [self.info(i) for i in used],
                                   [helper.make_empty_tensor_value_info(n) for n in names])
@@ -159,7 +203,7 @@ class Builder:
 
     def part(self, nodes: list[onnx.NodeProto], used: list[str], made: dict[str, np.ndarray]) -> Builder:
         """Some nodes as a model of their own: all that they use and do not make is given."""
-        b = Builder(self.seed, self.opset)
+        b = self._empty()
         b.nodes, b.outputs = list(nodes), list(made)
         b.constants = [i for i in used if i in self.constants]
         b.inputs = [i for i in used if i not in self.constants]
@@ -167,12 +211,19 @@ class Builder:
         b.exact = dict.fromkeys(b.values, True)
         return b
 
+    @property
+    def dims(self) -> Mapping[str, Sizes]:
+        """Dimensions that a run chooses"""
+        return {}
+
+    def _empty(self) -> Builder:
+        return Builder(self.seed, self.opset)
+
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "options"}
 
     def info(self, name: str) -> onnx.ValueInfoProto:
-        v = self.values[name]
-        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        return _info(name, self.values[name])
 
     def proto(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
@@ -180,7 +231,7 @@ class Builder:
     # -- the whole --
     def model(self) -> onnx.ModelProto:
         """The model; its outputs are `outputs`, or the values that nothing reads."""
-        read = {i for n in self.nodes for i in n.input}
+        read = {i for n in self.nodes for i in reads(n)}
         self.outputs = self.outputs or [o for n in self.nodes for o in n.output if o not in read]
         graph = helper.make_graph(
             self.nodes, f"seed{self.seed}", [self.info(i) for i in self.inputs], [self.info(o) for o in self.outputs],
@@ -190,6 +241,10 @@ class Builder:
 
     def feeds(self) -> dict[str, np.ndarray]:
         return {i: self.values[i] for i in self.inputs}
+
+    def runs(self) -> list[tuple[dict[str, np.ndarray], Mapping[str, np.ndarray]]]:
+        """Inputs and the right values, of each size that the model is to be run at."""
+        return [(self.feeds(), self.values)]
 
     def pick(self, dtype: str = "f", rank: int | None = None, exact: bool = False, low: int = 0) -> str:
         """A value of this kind, later ones more often; empty if there is none."""
@@ -204,15 +259,19 @@ class Builder:
         return fit[k]
 
 
+def _info(name: str, x: np.ndarray) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+
+
 def unfit(y: np.ndarray, wild: bool = False) -> bool:
-    if y.size > MANY or (y.dtype.kind not in "fiub"):
+    if not isinstance(y, np.ndarray) or y.size > MANY or not (y.dtype.kind in "fiub" or y.dtype == BF16):
         return True
     if wild:
         return False
-    if y.dtype.kind == "f" and y.size:
+    if is_float(y.dtype) and y.size:
         y = y.astype(np.float64)
         return not np.isfinite(y).all() or np.abs(y).max() > LARGE
     return bool(y.dtype.kind in "iu" and y.size and np.abs(y.astype(np.float64)).max() > 1e6)
 
 
-__all__ = ["Builder", "TensorProto", "unfit"]
+__all__ = ["BF16", "Builder", "TensorProto", "is_float", "reads", "unfit"]

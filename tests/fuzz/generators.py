@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from builder import Builder
+from builder import Builder, reads
+from open_builder import FIRST, OpenBuilder
 from steps import SMALL, Step, chance, number, some
+from steps_control import branch, loop, scan
 from steps_elementwise import binary, clip, divide, gelu, power, prelu, root, sharp, swish, unary, variadic, where
+from steps_halves import halves
+from steps_halves import start as start_halves
 from steps_movement import (
     concat,
     depth_space,
@@ -38,6 +42,8 @@ from steps_products import (
     softmax,
     top_k,
 )
+from steps_quantized import quantized, weights_only
+from steps_quantized import start as start_quantized
 from steps_types import cast, compare, doubles, integers, logic, quantize
 from steps_windows import (
     batch_norm,
@@ -70,8 +76,13 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
                                 layer_norm, resize, attention, recurrent, swish, residual, squeeze_excite, arg))),
 }
 
-
+FAMILIES["control"] = (branch, branch, loop, loop, scan, *GENERIC[:14])
+FAMILIES["quantized"] = (quantized,) * 6 + (weights_only,)
+FAMILIES["halves"] = (halves,)
+FAMILIES["open"] = (*GENERIC, conv, pool, matmul, gemm, layer_norm, softmax, attention, reduce, recurrent, loop, branch)
 FAMILIES["opdefs"] = (*(from_opdef,) * 40, *GENERIC)
+OPSETS = {"quantized": (21,), "halves": (23,), "opdefs": (7, 9, 11, 13, 15, 18, 18, 18, 20, 21, 22, 23, 24, 25)}
+TAME = ("open", "quantized", "halves")  # their answers are not two oracles'
 
 
 def start(b: Builder, family: str) -> None:
@@ -83,6 +94,13 @@ def start(b: Builder, family: str) -> None:
         shapes = ((n, int(some(b, *SMALL)), int(some(b, *SMALL, 24, 32))), (int(some(b, *SMALL)), int(some(b, *SMALL))),
                   (2, 3, 5, 7))
         b.input(b.random(some(b, *shapes)))
+    elif family == "quantized":
+        start_quantized(b)
+    elif family == "halves":
+        start_halves(b)
+    elif family == "open":
+        n, s = FIRST["n"], FIRST["s"]
+        b.input(b.random(some(b, (n, s), (n, s, 8), (n, 3, s), (n, 3, s, 5), (s, n, 4), (2, s, 6), (n, 16))))
     elif family == "recurrent":
         b.input(b.random((number(b, 1, 6), n, int(some(b, *SMALL)))))
     else:
@@ -93,14 +111,15 @@ def start(b: Builder, family: str) -> None:
 
 
 def wild_model(seed: int, steps: int = 8) -> tuple[str, Builder]:
-    """A model of any family with special values: what its operands may be is up to two oracles."""
+    """A model of any family, mostly with special values: what its operands may be is up to two oracles."""
     family = list(FAMILIES)[seed % len(FAMILIES)] if seed % 2 else "opdefs"
-    return family, random_model(seed, family, steps, wild=True)
+    return family, random_model(seed, family, steps, wild=family not in TAME and seed // 2 % 3 > 0)
 
 
 def random_model(seed: int, family: str, steps: int = 10, wild: bool = False) -> Builder:
     """A model of one family; some of its intermediate values are outputs too."""
-    b = Builder(seed, wild=wild)
+    opsets = OPSETS.get(family, (18,))
+    b = OpenBuilder(seed) if family == "open" else Builder(seed, opsets[seed // 2 % len(opsets)], wild)
     start(b, family)
     kinds = FAMILIES[family]
     for _ in range(steps):
@@ -109,7 +128,7 @@ def random_model(seed: int, family: str, steps: int = 10, wild: bool = False) ->
             step(b)
         except (KeyError, IndexError, ValueError, ZeroDivisionError):
             continue  # a pattern that does not fit the values there are
-    read = {i for n in b.nodes for i in n.input}
+    read = {i for n in b.nodes for i in reads(n)}
     made = [o for n in b.nodes for o in n.output]
     b.outputs = [o for o in made if o not in read or chance(b, 0.15)] or [b.inputs[0]]
     if chance(b, 0.1):

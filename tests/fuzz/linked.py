@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from builder import Builder
+from builder import Builder, reads
 from onnx import helper, numpy_helper
 from tolerance import differs
 
@@ -144,14 +144,14 @@ def halves(b: Builder, at: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """The nodes before and after a place, as two models that meet by the names of tensors."""
     first, second = b.nodes[:at], b.nodes[at:]
     made = {o for n in first for o in n.output}
-    border = [x for x in dict.fromkeys(i for n in second for i in n.input) if x in made]
+    border = [x for x in dict.fromkeys(i for n in second for i in reads(n)) if x in made]
     early = [o for o in b.outputs if o in made and o not in border]
     late = [o for o in b.outputs if any(o in n.output for n in second)]
     return (_half(b, first, [], [*border, *early]), _half(b, second, border, late))
 
 
 def _half(b: Builder, nodes: Sequence[onnx.NodeProto], border: Sequence[str], outs: Sequence[str]) -> onnx.ModelProto:
-    used = dict.fromkeys(i for n in nodes for i in n.input if i)
+    used = dict.fromkeys(i for n in nodes for i in reads(n))
     ins = [b.info(i) for i in [*border, *(i for i in b.inputs if i in used)]]
     graph = helper.make_graph(list(nodes), "half", ins, [b.info(o) for o in outs],
                               [numpy_helper.from_array(b.values[c], c) for c in b.constants if c in used])

@@ -4,7 +4,7 @@ and attributes; attributes are changed towards the odd. What no oracle takes is 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,21 @@ from monobloc.frontend.coverage import coverage
 from monobloc.ir.types import DType
 from monobloc.ops import Case, OpDef
 
-OPSET = 18
 INTEGERS, REALS = (-2, -1, 0, 1, 2, 3, 7), (0.0, -0.5, 1.0, 1e-3, 3.0)
 # random, or undefined where inputs are special
 LEFT_OUT = {"Identity", "GridSample", "RoiAlign", "MaxUnpool", "BitShift", "TensorScatter"}
 
 
-@lru_cache(maxsize=1)
-def pool() -> tuple[tuple[OpDef, Any, tuple[DType, ...], tuple[Case, ...]], ...]:
+@cache
+def pool(opset: int) -> tuple[tuple[OpDef, Any, tuple[DType, ...], tuple[Case, ...]], ...]:
     """Operators whose cases are nodes of ONNX as they stand, with their schemas and types."""
     out = []
     for c in coverage():
         if c.domain or c.reader is None or c.name != c.reader.name or c.name in LEFT_OUT:
             continue
-        if not onnx.defs.has(c.name, OPSET):
+        if not onnx.defs.has(c.name, opset):
             continue
-        s = onnx.defs.get_schema(c.name, OPSET)
+        s = onnx.defs.get_schema(c.name, opset)
         cases = tuple(k for k in c.reader.cases(np.random.default_rng(0)) if fits(k, s))
         types = tuple(d for d in c.types if not d.is_opaque and d is not DType.BF16)
         if cases and types and not s.deprecated:
@@ -47,7 +46,8 @@ def fits(case: Case, s: Any) -> bool:
 
 
 def from_opdef(b: Builder) -> str:
-    op, s, types, cases = pool()[number(b, 0, len(pool()) - 1)]
+    there = pool(b.opset)
+    op, s, types, cases = there[number(b, 0, len(there) - 1)]
     case = cases[number(b, 0, len(cases) - 1)]
     kinds = [(s.inputs[min(k, len(s.inputs) - 1)].type_str) for k in range(len(case.inputs))]
     first = next((k for k in kinds if not k.startswith("tensor(")), "")

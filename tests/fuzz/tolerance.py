@@ -13,7 +13,7 @@ def differs(got: np.ndarray, want: np.ndarray) -> str:
     if want.dtype.kind in "biu":
         n = int((got != want).sum())
         return f"{n} of {want.size} elements differ" if n else ""
-    half = want.dtype == np.float16
+    half = want.dtype.itemsize == 2
     g, w = got.astype(np.float64), want.astype(np.float64)
     same = (g == w) | (np.isnan(g) & np.isnan(w))
     finite = np.isfinite(w)  # others have no neighbours

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from builder import Builder
+from builder import Builder, reads
 from compare import Outcome, check, producer
 from generators import wild_model
 
@@ -176,7 +176,7 @@ def _parts(f: Finding) -> Iterator[Builder]:
         for start in range(len(chain)):
             nodes = chain[start:]
             made = {o for n in nodes for o in n.output}
-            used = [i for i in dict.fromkeys(i for n in nodes for i in n.input) if i and i not in made]
+            used = [i for i in dict.fromkeys(i for n in nodes for i in reads(n)) if i not in made]
             yield b.part(nodes, used, {out: b.values[out]})
 
 
@@ -186,7 +186,7 @@ def _before(b: Builder, out: str) -> list[Any]:
     for n in reversed(b.nodes):
         if need & set(n.output):
             chain.insert(0, n)
-            need |= {i for i in n.input if i}
+            need |= set(reads(n))
     return chain
 
 
