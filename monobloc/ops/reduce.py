@@ -79,7 +79,7 @@ class Reduction(OpDef):
         axes = n.ints(1, []) if n.opset >= self.axes_input_since else n.ints("axes", [])
         if not axes and not n.attrs.get("noop_with_empty_axes", 0):
             axes = list(range(x.type.rank))
-        keep = int(n.attrs.get("keepdims", 1))
+        keep = int(n.attrs.get("keepdims", 1) == 1)  # as ONNX has it: any other number is no
         return self.emit(b, x, normalized_axes(axes, x.type.rank), keep)
 
     def from_global_pool(self, b: Any, n: Any) -> Sequence[Value | None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from builder import Builder, reads
+from builder import Builder, is_float, reads
 from compare import Outcome, check, producer
 from generators import wild_model
 
@@ -122,11 +122,16 @@ def trial(
         for name, got in answers.items():
             first = bits.setdefault(name, got)
             for k in got:
-                if got[k].tobytes() != first[k].tobytes():
+                if bits(got[k]) != bits(first[k]):
                     label, b = next((x, y) for x, y in batch if f"{x} {y.seed}" == name)
                     found.append(Finding(label, b, f"bits of {k} change with the mode of LTO", mode))
                     break
     return [*found, *disputes(batch, folder / "disputed", o)], sorted(refused)
+
+
+def bits(x: np.ndarray) -> bytes:
+    """All of them, with one NaN for all: which it is (sign, payload) is left to the CPU and to LLVM"""
+    return (np.where(np.isnan(x), np.array(np.nan, x.dtype), x) if is_float(x.dtype) else x).tobytes()
 
 
 def disputes(batch: Sequence[Labelled], folder: Path, o: Options) -> list[Finding]:
