@@ -1,7 +1,7 @@
 """Which operators models may hold, of which opsets and with which element types: what the importer would accept.
 
-Nothing is listed by hand: ONNX's schemas say what an operator may be, OpDefs what is read of that (`oldest`,
-`codes`). docs/operators.md prints it; a test imports a node of every operator and type that it names.
+Nothing is listed by hand: ONNX's schemas say what an operator may be, OpDefs what is read of that (`codes`).
+docs/operators.md prints it; tests import a node of every operator, type and version that it names.
 """
 
 from __future__ import annotations
@@ -44,16 +44,12 @@ def coverage() -> tuple[Coverage, ...]:
 def covered(domain: str, name: str, reader: OpDef | None) -> Coverage:
     newest = signature(name, domain, opset_newest())
     types = accepted(newest, reader) if newest is not None else ()
-    return Coverage(domain, name, _versions(domain, name, reader), types, reader)
+    return Coverage(domain, name, _versions(domain, name), types, reader)
 
 
-def _versions(domain: str, name: str, reader: OpDef | None) -> tuple[int, ...]:
-    if domain:
-        return (1,)
-    oldest = reader.oldest if reader is not None else 1
-    all_of = sorted(s.since_version for s in defs.get_all_schemas_with_history() if s.name == name and s.domain == "")
-    first = max((v for v in all_of if v <= oldest), default=0)
-    return tuple(v for v in all_of if v >= first)
+def _versions(domain: str, name: str) -> tuple[int, ...]:
+    known = {s.since_version for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, name)}
+    return tuple(sorted(known)) or (1,)
 
 
 def accepted(s: Signature, reader: OpDef | None) -> tuple[DType, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
+from onnx import TensorProto
 
 from monobloc.errors import Loc, ModelError, UnsupportedError
 from monobloc.frontend.signature import Signature
@@ -77,8 +78,9 @@ class OnnxNode:
 
     # -- attributes --------------------------------------------------------------------------------
     def dtype_attr(self, name: str, default: DType | None = None) -> DType:
-        """The element type an integer attribute stands for"""
+        """The element type an attribute stands for: a number, before opset 6 its name"""
         x = self.attrs.get(name)
+        x = TensorProto.DataType.Value(x) if x in TensorProto.DataType.keys() else x  # noqa: SIM118 - no mapping
         if x is None:
             if default is not None:
                 return default

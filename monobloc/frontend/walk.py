@@ -25,7 +25,7 @@ from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.order import order
 from monobloc.frontend.ragged import on_ragged
 from monobloc.frontend.refused import refused
-from monobloc.frontend.signature import Signature, first_opset, schema, signature
+from monobloc.frontend.signature import Signature, first_opset, signature
 from monobloc.frontend.sized_shapes import sized_shape
 from monobloc.frontend.source import Raw
 from monobloc.frontend.tensors import DTYPES, tensor
@@ -40,7 +40,6 @@ from monobloc.ops.sized import Ragged
 from monobloc.ops.strings import of_strings
 
 MAX_DEPTH = 60
-OLDEST_OPSET = 7
 _BUILT_IN = ("Constant", "If", "Loop", "Scan")  # read here, by no OpDef
 
 
@@ -218,6 +217,7 @@ class Walker:
         if holds_strings and op.strings == "":
             raise UnsupportedError(f"{p.op_type} of strings is not supported")
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
+        attrs.pop("consumed_inputs", None)  # of the first opsets: which memory may be used again
         n = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
         if holds_strings and op.strings != "own":
             return of_strings(self.builder, op, n)
@@ -236,12 +236,6 @@ class Walker:
         reader = onnx_names().get((domain, op))
         if domain == "" and sig is None:
             raise _no_such_operator(op, opset)
-        oldest = OLDEST_OPSET if reader is None else reader.oldest
-        if domain == "" and opset < oldest and not _unchanged(op, opset, sig):
-            raise UnsupportedError(
-                f"{op} of opset {opset} is not supported, the oldest is opset {oldest}",
-                hints=["convert the model: `onnx.version_converter.convert_version(model, 17)`"],
-            )
         if reader is not None or (domain == "" and op in _BUILT_IN) or has_schema_body(op, domain, opset):
             return reader
         raise refused(domain, op)
@@ -313,12 +307,6 @@ def _trimmed(names: Sequence[str]) -> list[str]:
     while out and not out[-1]:
         out.pop()
     return out
-
-
-def _unchanged(op: str, opset: int, sig: Signature | None) -> bool:
-    """Whether an operator of an old opset is still the same in the oldest one that is read"""
-    later = schema(op, "", OLDEST_OPSET)
-    return sig is not None and later is not None and later.since_version == sig.since
 
 
 def _no_such_operator(op: str, opset: int) -> MonoblocError:

@@ -60,7 +60,6 @@ class OpDef:
     name: ClassVar[str] = ""
     domain: ClassVar[str] = ""
     since: ClassVar[int] = 1
-    oldest: ClassVar[int] = 7  # opset; older ones are read where the operator was the same then
     aliases: ClassVar[tuple[str, ...]] = ()  # further ONNX names that from_onnx reads
     tol: ClassVar[Tol] = Tol()
     elementwise: ClassVar[bool] = False  # output index i depends on input index i only (broadcasting)

@@ -25,7 +25,6 @@ class PRelu(Elementwise):
         Edge("infinities", "-inf by a slope of 0 is NaN", (f32(INF, -INF), f32(0)), (f32(INF, NAN),)),
         Edge("-0.0", "stays", (f32(-0.0), f32(0.5)), (f32(-0.0),)),
     )
-    oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, slope = n.inputs

@@ -172,7 +172,6 @@ _SWAPPED = {"gt": "lt", "ge": "le"}
 
 
 class Binary(Elementwise):
-    oldest = 1
     strings = ""
     numpy: ClassVar[Callable[..., Any]]
     fn: ClassVar[str]
@@ -542,6 +541,8 @@ class Identity(Elementwise):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
+        if n.op == "Dropout" and n.opset < 7 and not n.attrs.get("is_test", 0):
+            n.unsupported("Dropout in training mode")
         training = n.input(2)
         if n.op == "Dropout" and training is not None and (training.const is None or training.const.array.any()):
             ratio = n.input(1)

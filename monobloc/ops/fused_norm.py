@@ -28,7 +28,6 @@ class SimplifiedLayerNormalization(OpDef):
     """RMSNormalization by the name it had before ONNX had one"""
 
     name = "SimplifiedLayerNormalization"
-    oldest = 1
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, scale = n.inputs

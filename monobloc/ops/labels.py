@@ -78,7 +78,7 @@ class LabelEncoder(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         if n.opset < 2:
-            n.unsupported("LabelEncoder of ai.onnx.ml 1")
+            return self.by_place(b, n)
         keys, _ = self.listed(n, "keys")
         values, kind = self.listed(n, "values")
         x = n.inputs[0]
@@ -87,6 +87,15 @@ class LabelEncoder(OpDef):
         if (keys.dtype == object) != (x.dtype is CHAR) or (keys.dtype != object and keys.dtype != x.dtype.numpy):
             n.fail(f"has keys of the type {keys.dtype} for {x.type}")
         return [looked_up(b, n, x, keys, values, self.default(n, kind, values))]
+
+    def by_place(self, b: Any, n: Any) -> Sequence[Value | None]:
+        """In version 1 strings stand for their places in a list, and places for strings."""
+        words, x = np.array(n.attrs.get("classes_strings", []), object), n.inputs[0]
+        places = np.arange(len(words))
+        if x.dtype is CHAR:
+            return [looked_up(b, n, x, words, places, np.array(n.attrs.get("default_int64", -1)))]
+        default = np.array(n.attrs.get("default_string", "_Unused"), object)
+        return [looked_up(b, n, x, places, words, default)]
 
     def listed(self, n: Any, what: str) -> tuple[Array, str]:
         given = [k for k in ("strings", "int64s", "floats", "tensor") if f"{what}_{k}" in n.attrs]

@@ -144,7 +144,6 @@ class Gemm(OpDef):
         Edge("nothing", "a sum of no terms is 0", (np.zeros((2, 0), np.float32), np.zeros((0, 1), np.float32)),
              (f32([0], [0]),)),
     )
-    oldest = 6
     contraction = "gemm"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:

@@ -175,7 +175,8 @@ class Split(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
         axis = axis_of(n.attrs.get("axis", 0), x.type.rank, "Split")
-        total, parts = x.shape[axis], ints_of(n, "split", 1, 13)
+        total = x.shape[axis]
+        parts = ints_of(n, "split", 1, 13 if n.input(1) is None else 1)  # in opset 1 an input or an attribute
         if parts is None:
             count = n.attrs.get("num_outputs", n.n_outputs)
             each = -(-total // count)
@@ -205,7 +206,8 @@ class Concat(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         rank = n.inputs[0].type.rank
-        axis = axis_of(n.attrs["axis"] if "axis" in n.attrs else n.fail("needs an axis"), rank, "Concat")
+        axis = n.attrs.get("axis", 1 if n.opset < 4 else None)
+        axis = axis_of(axis if axis is not None else n.fail("needs an axis"), rank, "Concat")
         self.infer(n.inputs, {"axis": axis})
         full = [v for v in n.inputs if v.shape[axis]] or n.inputs[:1]
         return full if len(full) == 1 else b.emit("Concat", full, {"axis": axis})
@@ -265,7 +267,7 @@ class Pad(OpDef):
         x, mode = n.inputs[0], n.attrs.get("mode", "constant")
         if mode not in ("constant", "reflect", "edge", "wrap"):
             n.fail(f"has the unknown mode {mode!r}")
-        pads = needed_ints(n, "pads", 1, 11)
+        pads = needed_ints(n, "pads" if n.opset >= 2 else "paddings", 1, 11)
         rank = x.type.rank
         axes = range(rank) if n.input(3) is None else axes_of(n.const(3, "axes").ravel(), rank, "Pad")
         if len(pads) != 2 * len(axes):

@@ -87,18 +87,20 @@ class BatchNormalization(OpDef):
              (f32([1, 0]), f32(1, 1), f32(0, 0), f32(0, 0), f32(0, 0)), (f32([INF, NAN]),)).differs(
             "onnxruntime", "gives NaN for both", "it multiplies scale and shift first, and inf - inf is NaN"),
     )
-    oldest = 6
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         if n.attrs.get("training_mode", 0):
             return self._training(b, n)
         if n.n_outputs > 1:
             n.unsupported("BatchNormalization in training mode")
-        if n.opset < 9 and not n.attrs.get("spatial", 1):
-            n.unsupported("BatchNormalization with spatial=0")
         if n.opset < 7 and not n.attrs.get("is_test", 0):
             n.unsupported("BatchNormalization in training mode")
-        return b.emit(self.name, n.inputs[:5], {"epsilon": float(n.attrs.get("epsilon", 1e-5))})
+        epsilon = {"epsilon": float(n.attrs.get("epsilon", 1e-5))}
+        if n.opset < 9 and not n.attrs.get("spatial", 1):  # every element of a sample is a channel
+            x = n.inputs[0]
+            flat = [b.one("Reshape", v, shape=[x.shape[0], -1] if v is x else [-1]) for v in n.inputs[:5]]
+            return [b.one("Reshape", b.one(self.name, *flat, **epsilon), shape=list(x.shape))]
+        return b.emit(self.name, n.inputs[:5], epsilon)
 
     def _training(self, b: Any, n: Any) -> Sequence[Value | None]:
         """With the statistics of the batch, which move the running ones"""

@@ -37,8 +37,8 @@ class ArgExtreme(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
         axis = axis_of(n.attrs.get("axis", 0), x.type.rank, self.name)
-        last = n.attrs.get("select_last_index", 0)
-        return b.emit(self.name, [x], {"axis": axis, "keepdims": int(n.attrs.get("keepdims", 1) == 1), "select_last_index": last})
+        keep, last = int(n.attrs.get("keepdims", 1) == 1), n.attrs.get("select_last_index", 0)
+        return b.emit(self.name, [x], {"axis": axis, "keepdims": keep, "select_last_index": last})
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x, axis = only(ins[0], self.name), attrs["axis"]

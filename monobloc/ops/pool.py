@@ -222,7 +222,6 @@ class AveragePool(Pool):
              (f32([[NAN, 2.5]]),)),
         Edge("overflow", "halves are summed in float32", (f16([[60000, 60000]]),), (f16([[60000]]),)),
     )
-    oldest = 1
     extra: ClassVar[Attrs] = {"count_include_pad": 0}
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
@@ -310,8 +309,9 @@ class LpPool(Pool):
     extra: ClassVar[Attrs] = {"p": 2}
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        if n.attrs.get("p", 2) < 1:
-            n.fail(f"p is {n.attrs['p']}: there is no norm of that order")
+        p = n.attrs.get("p", 2)  # a float in opset 1
+        if p < 1 or p != int(p):
+            n.fail(f"p is {p}: there is no norm of that order")
         if n.op == "LpPool":
             return super().from_onnx(b, n)
         x = n.inputs[0]

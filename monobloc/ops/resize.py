@@ -359,7 +359,9 @@ def _targets(n: Any, old: bool, axes: Sequence[int]) -> tuple[list[int], list[fl
     x = n.inputs[0]
     dims = [x.shape[a] for a in axes]
     at = 1 if old else 2
-    if n.op == "Upsample" and n.opset < 9:
+    if n.op == "Upsample" and n.opset < 2:
+        scales = np.array([1, 1, n.attrs.get("height_scale", 1), n.attrs.get("width_scale", 1)], np.float32)
+    elif n.op == "Upsample" and n.opset < 9:
         scales = np.asarray(n.attrs["scales"] if "scales" in n.attrs else n.fail("needs scales"), np.float32)
     elif n.input(at) is not None and n.input(at).type.size:
         scales = np.asarray(n.const(at, "scales"), np.float32).ravel()

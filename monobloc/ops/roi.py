@@ -309,7 +309,6 @@ class MaxRoiPool(OpDef):
     """The largest element of each cell of a region, whose corners are rounded to pixels"""
 
     name = "MaxRoiPool"
-    oldest = 1
     splits = True
     tol = EXACT
     example = {"pooled_shape": [1, 1], "spatial_scale": 1.0}

@@ -419,6 +419,9 @@ class Tile(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, repeats = n.inputs[0], sizes(n, n.const(1, "repeats"), "repeats")
+        if n.opset < 6:  # of one axis, which is the third input
+            axis = axis_of(whole(n.const(2, "axis").ravel()[0]), x.type.rank, "Tile")
+            repeats = [repeats[0] if k == axis else 1 for k in range(x.type.rank)]
         return [x] if all(r == 1 for r in repeats) else b.emit("Tile", [x], {"repeats": repeats})
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:

@@ -134,11 +134,6 @@ def opset_too_new(tmp: Path) -> Any:
     return text("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=999)
 
 
-@case
-def opset_too_old(tmp: Path) -> Any:
-    return text("g (float[2] x) => (float[2] y) { y = Clip <max = 1.0> (x) }", opset=5)
-
-
 # -- structure -------------------------------------------------------------------------------------
 @case
 def cycle(tmp: Path) -> Any:
