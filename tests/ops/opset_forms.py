@@ -140,7 +140,7 @@ FORMS: dict[str, list[Form]] = {
     "Trilu": [Form(14, [f32(3, 4), np.array(1)], {})],
     "Unique": [Form(11, [SAME], {}, 4)],
     "Unsqueeze": [Form(1, [X], {"axes": [0, 3]}), Form(13, [X, i64(0, 3)], {})],
-    "Upsample": [Form(1, [X], {"height_scale": 2.0, "width_scale": 3.0}), Form(7, [X], {"scales": [1.0, 1.0, 2.0, 3.0]}),
+    "Upsample": [Form(1, [X], {"height_scale": 2.0, "width_scale": 3.0}), Form(7, [X], {"scales": SCALES.tolist()}),
                  Form(9, [X, SCALES], {})],
 }
 ELSEWHERE = {

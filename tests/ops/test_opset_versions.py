@@ -54,7 +54,8 @@ def form(op: str, version: int) -> Form | None:
 
 def of_case(c: Case) -> Form:
     attrs = {k: helper.np_dtype_to_tensor_dtype(v.numpy) if isinstance(v, DType) else v for k, v in c.attrs.items()}
-    return Form(1, [None if x is None else as_onnx(np.asarray(x)) for x in c.inputs], {k: v for k, v in attrs.items() if v is not None and v != []})
+    ins = [None if x is None else as_onnx(np.asarray(x)) for x in c.inputs]
+    return Form(1, ins, {k: v for k, v in attrs.items() if v is not None and v != []})
 
 
 def fits(f: Form, s: Any) -> bool:
