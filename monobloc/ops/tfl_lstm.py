@@ -1,8 +1,8 @@
-"""TFLite's LSTM over a sequence: in floats, and in integers of 8 and 16 bits.
+"""TFLite's LSTM over a sequence in floats, and the fixed point of 16 bits that the one in integers computes in.
 
 The products with the input are ordinary ones, made before, for all steps at once: `gates` holds them, biases included,
-in the order input, forget, cell, output. What has to wait for the step before is here. The integer form computes its
-logistic and tanh in fixed point (`np_logistic16`, `np_tanh16`), as LiteRT does by means of gemmlowp.
+in the order input, forget, cell, output. What has to wait for the step before is here. `np_logistic16` and `np_tanh16`
+are in fixed point as LiteRT has them from gemmlowp.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
-from monobloc.ops.tfl import np_scale
 from monobloc.ops.tfl_fixed import EXP_FACTORS
 
 Array = np.ndarray
@@ -184,66 +183,3 @@ float v = mb_sigmoid(gate[size + j]) * cb[j] + mb_sigmoid(gate[j]) * mb_tanh(gat
 
         yield Case((f(2, 5, 28), f(7, 28) / 3, f(2, 7), f(2, 7)), {"clip": 0.0}, "plain")
         yield Case((f(1, 4, 64) * 3, f(16, 64), f(1, 16), f(1, 16)), {"clip": 0.75}, "clip")
-
-
-class TflLstm8(Sequence16):
-    """h of 8 bits, gates and c of 16; the weights are [4h, h].
-
-    Attributes: `m`, `s` scale the sums of each gate; `hm`, `hs`, `hz` the result; `zero` is h's zero point, c has
-    `bits` integer bits and is cut to `clip` (0: it is not).
-    """
-
-    name = "TflLstm8"
-
-    def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
-        gates, r, h, c = (x for x in xs if x is not None)
-        return self.steps(attrs, gates, r, h, c)
-
-    def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        size = h.shape[-1]
-        total = (h.astype(np.int64) - attrs["zero"]) @ r.astype(np.int64).T
-        m, s = (np.repeat(np.array(attrs[k], np.int64), size) for k in ("m", "s"))
-        i, f, g, o = np.split(fit(np_scale(total, m, s).astype(np.int64) + gates).astype(np.int16), 4, axis=-1)
-        i, f, g, o = np_logistic16(i), np_logistic16(f), np_tanh16(g), np_logistic16(o)
-        kept = right(f.astype(np.int64) * c, 15)
-        new = fit(kept + right(i.astype(np.int64) * g, 15 + attrs["bits"]))
-        if attrs["clip"] > 0:
-            new = np.clip(new, -attrs["clip"], attrs["clip"])
-        c = new.astype(np.int16)
-        y = np_scale(o.astype(np.int64) * np_tanh16(c, attrs["bits"]), np.array(attrs["hm"]), np.array(attrs["hs"]))
-        return np.clip(y.astype(np.int64) + attrs["hz"], -128, 127).astype(np.int8), c
-
-    def routine(self, n: Node, c: Any) -> str:
-        a = n.attrs
-        sums = f"""\
-static const int32_t m[4] = {{{", ".join(map(str, a["m"]))}}}, s[4] = {{{", ".join(map(str, a["s"]))}}};
-    for (long j = 0; j < 4 * size; j++) {{
-      int32_t total = 0;
-      for (long k = 0; k < size; k++) total += (hb[k] - ({a["zero"]})) * w[j * size + k];
-      gate[j] = mb_tfl_fit16(mb_tfl_scale(total, m[j / size], s[j / size]) + x[j]);
-    }}"""
-        clip = a["clip"]
-        cell = f"""\
-int32_t f = mb_tfl_logistic16(gate[size + j]), i = mb_tfl_logistic16(gate[j]);
-      int32_t g = mb_tfl_tanh16(gate[2 * size + j], 3), o = mb_tfl_logistic16(gate[3 * size + j]);
-      int32_t v = mb_tfl_fit16(mb_tfl_right32(f * cb[j], 15) + mb_tfl_right32(i * g, {15 + a["bits"]}));
-      {f"v = v > {clip} ? {clip} : v < -{clip} ? -{clip} : v;" if clip > 0 else ""}
-      cb[j] = (int16_t)v;
-      int32_t q = mb_tfl_scale(o * mb_tfl_tanh16(v, {a["bits"]}), {a["hm"]}, {a["hs"]}) + ({a["hz"]});
-      hb[j] = (int8_t)(q < -128 ? -128 : q > 127 ? 127 : q);"""
-        return self.loops(n, c, ("int8_t", "int16_t"), sums, cell, "int32_t")
-
-    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        gates = rng.integers(-(2**14), 2**14, (2, 6, 36)).astype(np.int16)
-        r = rng.integers(-127, 128, (36, 9)).astype(np.int8)
-        h, c = rng.integers(-128, 128, (2, 9)).astype(np.int8), rng.integers(-(2**15), 2**15, (2, 9)).astype(np.int16)
-        attrs = {"m": [1 << 30, 1500000000, 1200000000, 2000000000], "s": [-2, -3, 0, -1], "hm": 1100000000,
-                 "hs": -21, "hz": 3, "zero": -4, "bits": 3, "clip": 0}
-        yield Case((gates, r, h, c), attrs, "plain")
-        yield Case((gates, r, h, c), attrs | {"clip": 9000}, "clip")
-        wide = rng.integers(-(2**15), 2**15, (1, 200, 4)).astype(np.int16)
-        yield Case((wide, r[:4, :1], h[:1, :1], c[:1, :1]), attrs, "curves")
-        kept = np.repeat(np.array([-(2**15), 2**15 - 1, 0, 2**15 - 1], np.int16), 64).reshape(1, 1, 256)
-        far = np.linspace(2**14, 2**15 - 1, 64).astype(np.int16).reshape(1, 64)  # where tanh looks at 5 integer bits
-        rest = np.zeros((256, 64), np.int8), np.zeros((1, 64), np.int8)
-        yield Case((kept, *rest, far), attrs | {"bits": 4}, "far")

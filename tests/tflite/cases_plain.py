@@ -161,6 +161,11 @@ def two() -> Iterator[Case]:
         name = np.dtype(t).name
         yield Case(f"shift {name}", "RIGHT_SHIFT", (Q((40,), t), Q((40,), t, low=0, high=9)), Q((40,), t))
         yield Case(f"xor {name}", "BITWISE_XOR", (Q((40,), t), Q((40,), t)), Q((40,), t))
+    low, by = np.array([-128, -128, 127, -5, 5, -7, 7], I8), np.array([3, -3, 5, 2, -2, 100, -100], I8)
+    ends = Q((4, 7), I8, 0.1, 0, low=-128, high=-120), (by, 0.1, 0)
+    yield Case("FLOOR_DIV of the least int8", "FLOOR_DIV", ends, Q((4, 7), I8, 0.1, 0))
+    ends = (low, 0.1, 0), Q((4, 7), I8, 0.1, 0, low=1)
+    yield Case("FLOOR_DIV by int8", "FLOOR_DIV", ends, Q((4, 7), I8, 0.1, 0))
     yield Case("sum of three", "ADD_N", (f(3, 7), f(3, 7), f(3, 7)), f(3, 7))
     for op in ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"):
         small = Q((3, 30), I32, low=0, high=4)

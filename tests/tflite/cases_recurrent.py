@@ -117,3 +117,35 @@ def integers() -> Iterator[Case]:
     between = (*(Q((1,), I16, 2.0**-12) for _ in range(4)), Q((1,), I8, 0.007, -5))
     out, options = Q((B, T, H), I8, 0.007, -5), {0: byte(4), 3: flag(0)}
     yield Case("lstm int8", "UNIDIRECTIONAL_SEQUENCE_LSTM", ins, out, options, 3, between=between)
+    for what, extra in (("peepholes", "p"), ("coupled", "c"), ("coupled peepholes", "pc"), ("projected", "j"),
+                        ("normalized", "n"), ("all", "pjn"), ("all coupled", "pcjn")):
+        yield integer(f"lstm int8 {what}", extra, rng)
+
+
+def integer(name: str, extra: str, rng: np.random.Generator) -> Case:
+    """p peepholes, c coupled gates, j a projection, n normalized gates; every scale is another"""
+    size, coupled = P if "j" in extra else H, "c" in extra
+    scale = float(rng.uniform(0.005, 0.02))
+    sh, zh = (float(rng.uniform(0.005, 0.02)), int(rng.integers(-60, 60))) if "j" in extra else (scale, -5)
+
+    def wide(*shape: int) -> tuple[np.ndarray, float, int]:
+        return rng.integers(-32767, 32768, shape).astype(I16), float(rng.uniform(1e-5, 4e-5)), 0
+
+    def biases(n: int, top: int, step: float) -> tuple[np.ndarray, float, int]:
+        return rng.integers(-top, top, n).astype(I32), step, 0
+
+    weights: list[Any] = [small(k, H, K) for k in range(4)]
+    recurrent: list[Any] = [small(4 + k, H, size) for k in range(4)]
+    peepholes: list[Any] = [wide(H) if "p" in extra else None for _ in range(3)]
+    bias: list[Any] = [biases(H, 30000 if "n" in extra else 3000, 0.0002) for _ in range(4)]
+    norms: list[Any] = [wide(H) if "n" in extra else None for _ in range(4)]
+    if coupled:
+        weights[0] = recurrent[0] = peepholes[0] = bias[0] = norms[0] = None
+    projection = (small(9, P, H), biases(P, 900, 0.0001)) if "j" in extra else (None, None)
+    ins = (Q((B, T, K), I8, 0.05, 3), *weights, *recurrent, *peepholes, *bias, *projection,
+           Q((B, size), I8, sh, zh, state=True), Q((B, H), I16, 2.0**-12, state=True), *norms)
+    units = rng.uniform(0.0002, 0.002, 4) if "n" in extra else [2.0**-12] * 4
+    between = (*(Q((1,), I16, float(s)) for s in units), Q((1,), I8, scale, -5))
+    options = {0: byte(4), 1: Scalar("f", 0.9 if "p" in extra else 0.0), 3: flag(0)}
+    options |= {2: Scalar("f", 0.3)} if "jn" in extra else {}
+    return Case(name, "UNIDIRECTIONAL_SEQUENCE_LSTM", ins, Q((B, T, size), I8, sh, zh), options, 3, between=between)

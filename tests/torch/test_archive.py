@@ -10,15 +10,19 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 import torch
 
+from monobloc.eager import Session
 from monobloc.errors import InternalError, MonoblocError, UnsupportedError
 from monobloc.frontend import load_model
 from monobloc.frontend.describe import describe
 from monobloc.frontend.torch.archive import check_expression
+from monobloc.frontend.torch.describe import facts
+from monobloc.ir.interp import interpret
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,12 @@ def test_calls_name_operators(saved: bytes, target: str) -> None:
         load_model(bad)
 
 
+def test_operators_of_libraries_are_named(saved: bytes) -> None:
+    bad = rewritten(saved, lambda n, x: x.replace(b"torch.ops.aten.relu.default", b"torch.ops.library.moved.default"))
+    with pytest.raises(UnsupportedError, match=r"PyTorch does not have: library.moved.default \(1\)"):
+        load_model(bad)
+
+
 def test_sizes_are_arithmetic(saved: bytes) -> None:
     for good in ("Symbol('s53', positive=True, integer=True)", "2*s0 + 1", "Max(1, FloorDiv(s0, 2))", "Integer(3)"):
         check_expression(good, "here")
@@ -138,3 +148,44 @@ def test_other_things_are_told_apart(tmp_path: Path, saved: bytes) -> None:
         load_model(tmp_path / "m.pt2")
     (tmp_path / "renamed.bin").write_bytes(saved)
     assert load_model(tmp_path / "renamed.bin").graph.nodes  # known by what it holds
+
+
+class Answer:
+    """What a library would register as a structure"""
+
+    def __init__(self, **parts: torch.Tensor) -> None:
+        self.parts = parts
+
+
+class Library(torch.nn.Module):
+    def forward(self, x: torch.Tensor, scale: float = 1.0, deep: bool = False) -> Answer:
+        return Answer(first=x * scale, second=x + 1)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_structures_of_classes_that_are_not_here(tmp_path: Path, named: bool) -> None:
+    """As in files of models of `transformers` where that is not imported; numbers that an export holds are no inputs"""
+    tree = torch.utils._pytree
+    kind = type(f"Answer{named}", (Answer,), {})
+    tree.register_pytree_node(
+        kind, lambda a: (list(a.parts.values()), list(a.parts) if named else {"n": 2}),
+        lambda v, keys: kind(**dict(zip(("first", "second"), v, strict=True))),
+        serialized_type_name=f"library.{kind.__name__}")
+
+    class Own(Library):
+        def forward(self, x: torch.Tensor, scale: float = 1.0, deep: bool = False) -> Answer:
+            return kind(**super().forward(x, scale, deep).parts)
+
+    path = tmp_path / "own.pt2"
+    torch.export.save(torch.export.export(Own(), (torch.ones(3), 2.5), {"deep": True}), path)
+    for known in (tree.SUPPORTED_NODES, tree.SUPPORTED_SERIALIZED_TYPES):
+        known.pop(kind)
+    tree.SERIALIZED_TYPE_TO_PYTHON_TYPE.pop(f"library.{kind.__name__}")
+    names = ["first", "second"] if named else ["output_0", "output_1"]
+    for _ in range(2):
+        found = load_model(path)
+        assert [name for name, _ in found.graph.outputs] == names and [v.name for v in found.graph.inputs] == ["x"]
+        x = np.arange(3, dtype=np.float32)
+        want, got = Session(path).run({"x": x}), interpret(found.graph, {"x": x})
+        assert all(np.array_equal(got[k], want[k]) for k in names) and np.array_equal(want[names[0]], x * 2.5)
+    assert facts(path)["inputs"] == (("x", "f32[3]"),)

@@ -13,6 +13,7 @@ from monobloc.frontend.tflite.node import TO_FIRST, Held, Result, TflNode
 from monobloc.frontend.tflite.scaling import NONE, multiplier, power_of_two
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.build import Builder
 from monobloc.ops.movement import transpose
 from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
@@ -155,8 +156,11 @@ def floor_quotient(n: TflNode) -> Result:
     (a, c), first = together(n, 2)
     if a.dtype.is_float:
         return [held(n.b.one("Floor", n.b.one("Div", a, c)), first)]
-    rest = n.b.one("Mod", a, c, fmod=0)  # of the divisor's sign
-    return [held(n.b.one("Div", n.b.one("Sub", a, rest), c), first)]
+    b, zero = n.b, n.b.const(0, a.dtype)
+    rest = b.one("Mod", a, c, fmod=1)  # a's sign; a less the rest of c's sign may be out of range
+    other = b.one("Xor", b.one("Less", rest, zero), b.one("Less", c, zero))
+    above = b.one("And", other, b.one("Not", b.one("Equal", rest, zero)))
+    return [held(b.one("Sub", b.one("Div", a, c), b.one("Cast", above, to=a.dtype)), first)]
 
 
 def floor_rest(n: TflNode) -> Result:
@@ -181,7 +185,11 @@ def right_shift(n: TflNode) -> Result:
 def angle(n: TflNode) -> Result:
     """ATAN2(y, x): the arc tangent of y / x, half a turn on where x is negative"""
     (y, x), first = together(n, 2)
-    b, d = n.b, y.dtype
+    return [held(arc(n.b, y, x), first)]
+
+
+def arc(b: Builder, y: Value, x: Value) -> Value:
+    d = y.dtype
     zero, one, inf = (b.const(v, d) for v in (0, 1, np.inf))
     ends = b.one("And", *(b.one("Equal", b.one("Abs", v), inf) for v in (y, x)))
     ratio = b.one("Where", ends, b.one("Mul", b.one("Sign", y), b.one("Sign", x)), b.one("Div", y, x))
@@ -189,7 +197,7 @@ def angle(n: TflNode) -> Result:
     base = b.one("Where", at_zero, y, b.one("Atan", ratio))
     below = [b.one("Or", b.one("Less", v, zero), b.one("Less", b.one("Div", one, v), zero)) for v in (y, x)]  # or -0
     turn = b.one("Where", below[0], b.const(-np.pi, d), b.const(np.pi, d))
-    return [held(b.one("Where", below[1], b.one("Add", base, turn), base), first)]
+    return b.one("Where", below[1], b.one("Add", base, turn), base)
 
 
 def sum_of_all(n: TflNode) -> Result:

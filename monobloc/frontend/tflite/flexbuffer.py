@@ -1,4 +1,4 @@
-"""FlexBuffers: the options of custom operators, a map from names to numbers. Read without trusting them.
+"""FlexBuffers: the options of custom operators, a map from names to numbers and lists. Read without trusting them.
 
 The last byte says how wide the root is, the one before what it is. A map is a vector of values behind which a byte
 per value says what that is; two numbers in front of it lead to its keys and say how wide these are.
@@ -7,11 +7,13 @@ per value says what that is; two numbers in front of it lead to its keys and say
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from monobloc.errors import ModelError
 
 INT, UINT, FLOAT, BOOL, MAP = 1, 2, 3, 26, 9
 INDIRECT = {6: INT, 7: UINT, 8: FLOAT}
+VECTORS = {11: INT, 12: UINT}
 FORMATS = {INT: "bhiq", UINT: "BHIQ", BOOL: "BHIQ"}
 
 
@@ -41,9 +43,36 @@ class _Reader:
 
 def numbers(data: bytes) -> dict[str, int | float]:
     """The numbers of a map by name; what is of another kind is left out."""
+    out: dict[str, int | float] = {}
+    r = _Reader(data)
+    for name, kind, place, width, own in _entries(r):
+        if kind in (INT, UINT, FLOAT, BOOL):
+            out[name] = r.number(place, width, kind)
+        elif kind in INDIRECT:
+            out[name] = r.number(place - r.whole(place, width), own, INDIRECT[kind])
+    return out
+
+
+def lists(data: bytes) -> dict[str, list[int]]:
+    """The lists of integers of a map by name; their lengths stand in front of them."""
+    r = _Reader(data)
+    out: dict[str, list[int]] = {}
+    for name, kind, place, width, own in _entries(r):
+        if kind in VECTORS:
+            at = place - r.whole(place, width)
+            size = r.whole(at - own, own)
+            if size * own > len(data):
+                raise ModelError(f"has options that are damaged: a list of {size}")
+            out[name] = [int(r.number(at + k * own, own, VECTORS[kind])) for k in range(size)]
+    return out
+
+
+def _entries(r: _Reader) -> Iterator[tuple[str, int, int, int, int]]:
+    """Of a map: (name, kind, where its value stands, how wide values are, how wide what it leads to is)"""
+    data = r.data
     if len(data) < 3 or data[-1] not in (1, 2, 4, 8) or data[-2] >> 2 != MAP:
         raise ModelError("has options that are no map of a FlexBuffer")
-    r, width = _Reader(data), 1 << (data[-2] & 3)
+    width = 1 << (data[-2] & 3)
     root = len(data) - 2 - data[-1]
     start = root - r.whole(root, data[-1])
     size = r.whole(start - width, width)
@@ -53,14 +82,7 @@ def numbers(data: bytes) -> dict[str, int | float]:
     if keys_width not in (1, 2, 4, 8):
         raise ModelError("has options that are damaged: a map without names")
     keys = keys_at - r.whole(keys_at, width)
-    out: dict[str, int | float] = {}
     for k in range(size):
         at = keys + k * keys_width
-        name = r.key(at - r.whole(at, keys_width))
         packed = r.whole(start + size * width + k, 1)
-        kind, place = packed >> 2, start + k * width
-        if kind in (INT, UINT, FLOAT, BOOL):
-            out[name] = r.number(place, width, kind)
-        elif kind in INDIRECT:
-            out[name] = r.number(place - r.whole(place, width), 1 << (packed & 3), INDIRECT[kind])
-    return out
+        yield r.key(at - r.whole(at, keys_width)), packed >> 2, start + k * width, width, 1 << (packed & 3)

@@ -140,7 +140,7 @@ def log_softmax(n: TflNode) -> Result:
 
 # -- reductions -------------------------------------------------------------------------------------
 def _integer_mean(n: TflNode, x: Value, attrs: dict[str, object]) -> Value:
-    """MEAN and SUM: the exact sum, scaled; the count divides the multiplier."""
+    """MEAN and SUM: the exact sum, scaled; the count divides the multiplier. SUM of signed integers rounds once."""
     if x.dtype not in (I8, U8, I16):
         n.unsupported(f"{n.op} of quantized {x.dtype.value}")
     (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
@@ -150,6 +150,8 @@ def _integer_mean(n: TflNode, x: Value, attrs: dict[str, object]) -> Value:
         count = x.type.size // max(total.type.size, 1)
         more = min(count.bit_length() - 1, 32, 31 + shift)
         m, shift = (m << more) // count, shift - more
+    elif x.dtype is not U8:
+        total, shift = n.b.one("Cast", total, to=DType.I64), shift - 16  # products of 64 bits, multipliers of 31
     scales = [n.b.const(k, DType.I32) for k in (m, shift)]
     given = {"zero_in": 0, "left": 0, "zero": z, "to": n.out_dtype(), **n.clamp(NONE)}
     return n.b.emit("TflRescale", [total, *scales], given)[0]

@@ -22,6 +22,7 @@ from monobloc.ir.types import DType
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
+from monobloc.ops.tfl_lstm8 import PLAIN
 from monobloc.ops.tfl_rnn import ACTIVATIONS
 
 F32, I8, I16, I32 = DType.F32, DType.I8, DType.I16, DType.I32
@@ -231,44 +232,100 @@ def _norms(n: TflNode, p: Places, coupled: bool, size: int) -> Value | None:
 
 # -- integers -----------------------------------------------------------------------------------------
 def _integers(n: TflNode, x: Value, hidden: Value, cell: Value, p: Places, way: Way) -> list[Value]:
-    """Gates have 3 integer bits, so a scale of 2^-12."""
-    b, unit = n.b, 2.0**-12
+    """Gates have 3 integer bits, so a scale of 2^-12; normalized ones the scales of the intermediate tensors."""
+    coupled = not n.has(p.weights[0])
+    norms, peepholes = (_whole(n, k[int(coupled) :]) is not None for k in (p.norms, p.peepholes))
+    bits = _check_integers(n, p, way)
+    (sx, _), (sh, zh), (sc, _) = (n.scale(n.tensor(k)) for k in (0, p.hidden, p.cell))
+    units = [np.float32(_between(n, k)[0]) if norms else np.float32(2.0**-12) for k in range(4)]
+    size = n.x(p.recurrent[1]).shape[0]
+    to_gates = _ways(n, p.weights, units, sx)
+    gates = _gates(n, x, p, coupled, norms, [np.repeat([way[k] for way in to_gates], size) for k in (0, 1)])
+    ways = {"": _ways(n, p.recurrent, units, sh)}
+    last = n.intermediates[4] if len(n.intermediates) > 4 else None
+    sy, hz = n.scale(last) if last is not None and last.quantization is not None else (sh, zh)
+    hm, hs = multiplier(2.0**-15 / float(sy) * 2.0**-15)
+    attrs = {**PLAIN, "hm": hm, "hs": hs, "hz": hz, "zero": zh, "bits": bits, "coupled": int(coupled),
+             "clip": _cut(way.clip, sc, *limits(I16))}
+    parts: list[Value | None] = [None] * 5
+    if peepholes:
+        if hidden.shape[-1] > size:
+            n.unsupported(f"{n.op} of integers with peepholes and a projection to more than it has cells")
+        ways["p"] = _ways(n, p.peepholes, [units[0], units[1], units[3]], np.float32(2.0 ** (bits - 15)))
+        parts[0] = _rows(n, p.peepholes, coupled)
+    if norms:
+        ways["n"] = _ways(n, p.norms, [np.float32(1)] * 4, np.float32(1))
+        parts[1:3] = [_rows(n, k, coupled) for k in (p.norms, p.bias)]
+        attrs["guard"] = [max(1, int(np.float32(10000) * _scale(n, k))) for k in p.norms]
+    if n.has(p.projection):
+        sp = _scale(n, p.projection)
+        attrs["wm"], attrs["ws"] = multiplier(float(np.float32(np.float32(sp * sy) / sh)))
+        attrs["cut"] = _cut(way.cut, sh, *limits(I8))
+        parts[3:] = [n.x(p.projection), n.x(p.projection_bias) if n.has(p.projection_bias) else None]
+    for name, found in ways.items():
+        attrs |= {f"{name}m": [m for m, _ in found], f"{name}s": [s for _, s in found]}
+    weights = _joined(n, p.recurrent, coupled, n.x(p.recurrent[1]).shape)
+    return n.b.emit("TflLstm8", [gates, weights, hidden, cell, *parts], attrs, 3)
+
+
+def _check_integers(n: TflNode, p: Places, way: Way) -> int:
+    """What LiteRT's kernel asks for; the integer bits of the cell's state"""
     if p is not ONE:  # LiteRT has no such kernel, so nobody says which scales the cell that reads backwards has
         n.unsupported(f"{n.op} of integers")
-    refused = {"peepholes": p.peepholes, "a projection": (p.projection, p.projection_bias),
-               "layer normalization": p.norms}
-    for what, places in refused.items():
-        if any(n.has(k) for k in places):
-            n.unsupported(f"{n.op} of integers with {what}")
-    if not n.has(p.weights[0]) or way.act != "tanh":
-        n.unsupported(f"{n.op} of integers whose input gate is the forget gate's rest, or without tanh,")
-    (sx, _), (sh, zh), (sc, zc) = (n.scale(n.tensor(k)) for k in (0, p.hidden, p.cell))
+    if len(n.intermediates) == 12:
+        n.unsupported(f"{n.op} of integers whose gates are of 8 bits")
+    if way.act != "tanh":
+        n.unsupported(f"{n.op} of integers without tanh")
+    sc, zc = n.scale(n.tensor(p.cell))
     bits = 15 + round(math.log2(float(sc)))
-    if zc or float(sc) != 2.0 ** (bits - 15) or not 0 <= bits <= 4 or any(n.scale(n.tensor(k))[1] for k in p.recurrent):
+    turned = any(n.scale(n.tensor(k))[1] for k in (*p.recurrent, p.projection) if n.has(k))
+    if zc or float(sc) != 2.0 ** (bits - 15) or not 0 <= bits <= 4 or turned:
         n.unsupported(f"{n.op} with a cell state of scale {sc} and zero point {zc}")
-    if n.scale(n.outs[0]) != (sh, zh):
+    if n.scale(n.outs[0]) != n.scale(n.tensor(p.hidden)):
         n.unsupported(f"{n.op} whose result and state have different scales")
-    size = n.x(p.recurrent[0]).shape[0]
-    ways = [[multiplier(float(np.float64(np.float32(n.scale(n.tensor(k))[0] * s))) / unit) for k in group]
-            for group, s in ((p.weights, sx), (p.recurrent, sh))]
+    return bits
+
+
+def _gates(n: TflNode, x: Value, p: Places, coupled: bool, norms: bool, scales: list[np.ndarray]) -> Value:
+    """What the input gives to the gates of all steps; biases of normalized gates come later."""
+    b, (lo, hi) = n.b, limits(I16)
     rows = reshape(b, x, [x.shape[0] * x.shape[1], x.shape[2]])
-    w = transpose(b, _joined(n, p.weights, False, ()), (1, 0))
-    total = b.one("Add", b.one("MatMulInteger", rows, w, _zero(n, 0, x), None), _joined(n, p.bias, False, ()))
-    lo, hi = limits(I16)
-    scales = [b.const(np.repeat([way[k] for way in ways[0]], size), I32) for k in (0, 1)]
-    gates = b.emit("TflRescale", [total, *scales],
+    w = transpose(b, _joined(n, p.weights, coupled, n.x(p.weights[1]).shape), (1, 0))
+    total = b.one("MatMulInteger", rows, w, _zero(n, 0, x), None)
+    if not norms:
+        total = b.one("Add", total, _joined(n, p.bias, coupled, n.x(p.bias[1]).shape))
+    gates = b.emit("TflRescale", [total, *(b.const(v, I32) for v in scales)],
                    {"zero_in": 0, "left": 0, "zero": 0, "lo": lo, "hi": hi, "to": I16})[0]
-    hm, hs = multiplier(2.0**-15 / float(_hidden_scale(n, p)) * 2.0**-15)
-    attrs = {"m": [m for m, _ in ways[1]], "s": [s for _, s in ways[1]], "hm": hm, "hs": hs, "hz": zh, "zero": zh,
-             "bits": bits, "clip": int(min(max(way.clip / float(sc), lo), hi)) if way.clip > 0 else 0}
-    weights = _joined(n, p.recurrent, False, ())
-    return b.emit("TflLstm8", [reshape(b, gates, [*x.shape[:2], -1]), weights, hidden, cell], attrs, 3)
+    return reshape(b, gates, [*x.shape[:2], -1])
 
 
-def _hidden_scale(n: TflNode, p: Places) -> np.float32:
-    """Of the result before a projection: the last intermediate tensor's, where there is one"""
-    last = n.intermediates[4] if len(n.intermediates) > 4 else None
-    return n.scale(last if last is not None and last.quantization is not None else n.tensor(p.hidden))[0]
+def _cut(at: float, scale: np.float32, lo: int, hi: int) -> int:
+    """Where integers of a scale are cut, 0 for nowhere"""
+    return int(np.clip(np.float32(at) / scale, lo, hi)) if at > 0 else 0
+
+
+def _between(n: TflNode, k: int) -> tuple[np.float32, int]:
+    """Scale and zero point of intermediate tensor k"""
+    t = n.intermediates[k] if k < len(n.intermediates) else None
+    if t is None:
+        n.fail(f"has no intermediate tensor {k}, whose scale it needs")
+    return n.scale(t)
+
+
+def _scale(n: TflNode, i: int) -> np.float32:
+    return n.scale(n.tensor(i))[0] if n.has(i) else np.float32(1)
+
+
+def _ways(n: TflNode, places: tuple[int, ...], units: list[np.float32], by: np.float32) -> list[tuple[int, int]]:
+    """Multipliers from the products of a group's weights with what has the scale `by` to the gates' scales"""
+    return [multiplier(float(np.float32(np.float32(_scale(n, k) * by) / unit)))
+            for k, unit in zip(places, units, strict=True)]
+
+
+def _rows(n: TflNode, places: tuple[int, ...], coupled: bool) -> Value:
+    """A group's vectors, one under the other; zeros for what a coupled input gate lacks"""
+    size = n.x(places[1]).shape[0]
+    return reshape(n.b, _joined(n, places, coupled, (size,)), [len(places), size])
 
 
 READERS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": lstm, "LSTM": one_step, "BIDIRECTIONAL_SEQUENCE_LSTM": bidirectional}

@@ -15,6 +15,7 @@ import logging
 import re
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ import torch
 
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.sniff import is_exported
+from monobloc.frontend.torch.structures import register
 
 MAX_JSON = 1 << 28
 TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|torch\.sym_\w+|torch\._sym_\w+|_operator\.\w+|math\.\w+", re.ASCII)
@@ -37,7 +39,8 @@ def load(path: Path | None, data: bytes | None) -> Any:
     source: Any = io.BytesIO(data) if data is not None else str(path)
     try:
         with zipfile.ZipFile(source) as z:
-            check(z)
+            for program in check(z):
+                register(program)
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as e:
         raise ModelError(f"is no file of `torch.export.save`, or is damaged: {e}") from None
     if data is not None:
@@ -65,8 +68,8 @@ def quietly() -> Iterator[None]:
 
 
 # -- looking through it -------------------------------------------------------------------------------
-def check(z: zipfile.ZipFile) -> None:
-    """UnsupportedError for what may run code, ModelError for what is no export"""
+def check(z: zipfile.ZipFile) -> list[Any]:
+    """The programs as JSON; UnsupportedError for what may run code, ModelError for what is no export"""
     names = z.namelist()
     if len(set(names)) < len(names):
         raise ModelError("holds two members of one name")
@@ -84,8 +87,10 @@ def check(z: zipfile.ZipFile) -> None:
             _check_pickle(z, name)
         if name.endswith("_config.json"):
             _check_payloads(z, name)
-    for name in programs:
-        _check_program(_json(z, name), f"`{name}`")
+    found = [_json(z, name) for name in programs]
+    for program, name in zip(found, programs, strict=True):
+        _check_program(program, f"`{name}`")
+    return found
 
 
 def _json(z: zipfile.ZipFile, name: str) -> Any:
@@ -126,7 +131,7 @@ def _check_payloads(z: zipfile.ZipFile, name: str) -> None:
 
 def _check_program(found: Any, where: str) -> None:
     """Every call names an operator, every size is arithmetic, every structure is one of PyTorch's own."""
-    stack = [found]
+    stack, foreign = [found], Counter[str]()
     while stack:
         x = stack.pop()
         if isinstance(x, list):
@@ -137,10 +142,19 @@ def _check_program(found: Any, where: str) -> None:
             stack += x.values()
             if "target" in x and "inputs" in x:
                 _check_target(x["target"], where)
+                foreign[x["target"]] += not _is_known(x["target"])
             if isinstance(x.get("expr_str"), str):
                 check_expression(x["expr_str"], where)
             for key in x.get("range_constraints") or () if isinstance(x.get("range_constraints"), dict) else ():
                 check_expression(key, where)
+    if named := [f"{target.removeprefix('torch.ops.')} ({count})" for target, count in foreign.items() if count]:
+        raise UnsupportedError(f"{where} calls operators that PyTorch does not have: {', '.join(sorted(named))}")
+
+
+def _is_known(target: str) -> bool:
+    """Whether an operator is PyTorch's; those of libraries are known where these are imported"""
+    space, _, name = target.removeprefix("torch.ops.").partition(".")
+    return not target.startswith("torch.ops.") or hasattr(getattr(torch.ops, space), name.partition(".")[0])
 
 
 def _check_target(target: Any, where: str) -> None:

@@ -28,7 +28,8 @@ def facts(model: Any) -> dict[str, Any]:
         "ir_version": 0,
         "opsets": OPSETS,
         "producer": PRODUCER,
-        "inputs": tuple((n.name, _text(n.meta.get("val"))) for n in p.user_inputs()),
+        "inputs": tuple((n.name, _text(n.meta["val"])) for n in p.user_inputs()
+                        if isinstance(n.meta.get("val"), (torch.Tensor, torch.SymInt))),
         "outputs": tuple((name, _text(leaf.meta.get("val"))) for name, leaf in outs if isinstance(leaf, torch.fx.Node)),
         "ops": dict(Counter(op_name(n.target) for n in nodes).most_common()),
         "weight_bytes": sum(weights.values()),

@@ -45,8 +45,8 @@ class Program:
         return core(self, READERS)
 
     def user_inputs(self) -> list[Any]:
-        """Placeholders of what the caller gives, in order"""
-        names = set(self.signature.user_inputs)
+        """Placeholders of all that the caller gives, in order: tensors, numbers, and what the export holds fixed"""
+        names = {s.arg.name for s in self.signature.input_specs if s.kind.name == "USER_INPUT"}
         return [n for n in self.exported.graph.nodes if n.op == "placeholder" and n.name in names]
 
     def outputs(self) -> Sequence[Any]:

@@ -164,4 +164,18 @@ MB_INLINE int32_t mb_tfl_tanh16(int32_t x, int32_t bits) {
   return x == 0 ? 0 : x > 0 ? y : -y;
 }
 
+/* A gate of 16 bits with mean 0 and variance 1, in 10 bits more; times w, plus bias, scaled. */
+MB_INLINE void mb_tfl_normal16(int32_t *x, const int16_t *w, const int32_t *bias, long n, int32_t m, int32_t s,
+                               int32_t guard) {
+  int64_t sum = 0, squares = 0;
+  for (long j = 0; j < n; j++) sum += x[j], squares += (int64_t)x[j] * x[j];
+  int32_t mean = (int32_t)(sum * 1024 / n), exponent;
+  int32_t spread = (int32_t)((squares * ((1 << 20) / n) - (int64_t)mean * mean) / (1 << 20));
+  int32_t inverse = mb_tfl_inverse_root(spread < 1 ? guard : spread, &exponent);
+  for (long j = 0; j < n; j++) {
+    int64_t v = (int64_t)mb_tfl_scale(1024 * x[j] - mean, inverse, exponent) * w[j] + bias[j];
+    x[j] = mb_tfl_fit16(mb_tfl_scale((int32_t)((v > 0 ? v + 512 : v - 512) / 1024), m, s));
+  }
+}
+
 #endif
