@@ -168,14 +168,16 @@ def has_onnxruntime() -> bool:
     return find_spec("onnxruntime") is not None
 
 
-def ort_session(model: Path | bytes, threads: int = 1) -> Any:
-    """A session on the CPU; UnsupportedError when it refuses the model."""
+def ort_session(model: Path | bytes, threads: int = 1, fused: bool = True) -> Any:
+    """A session on the CPU, or the model's own nodes one by one; UnsupportedError when it refuses the model."""
     try:
         import onnxruntime as ort
     except ImportError:
         raise ModelError("onnxruntime is not installed", hints=[INSTALL]) from None
     so = ort.SessionOptions()
     so.intra_op_num_threads, so.inter_op_num_threads, so.log_severity_level = threads, 1, 4
+    if not fused:
+        so.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         return ort.InferenceSession(str(model) if isinstance(model, Path) else model, so,
                                     providers=["CPUExecutionProvider"])
@@ -189,6 +191,14 @@ def _unzipped(got: Any) -> Any:
     if isinstance(got, list) and got and all(isinstance(row, dict) for row in got):
         return np.array([list(row.values()) for row in got], np.float32)
     return got
+
+
+def quantizes(model: Path) -> bool:
+    """Whether a model rounds inside: what onnxruntime fuses of such nodes rounds at other places than they do."""
+    import onnx
+
+    graph = onnx.load(str(model), load_external_data=False).graph
+    return any(n.op_type == "QuantizeLinear" for n in graph.node)
 
 
 def ort_run(session: Any, feeds: Mapping[str, np.ndarray], bind: Mapping[str, np.ndarray] | None = None,

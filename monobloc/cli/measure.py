@@ -96,10 +96,19 @@ def verify(models: list[Path], how: Verify, flags: Flags) -> int:
     for path, o in work.models:
         found = verify_model(path, o, how)
         bad += not all(d.ok for d in found)
-        _show_verified(path, found, replace(how, against=oracle_of(path, o, how.against)))
+        oracle = oracle_of(path, o, how.against)
+        _show_verified(path, found, replace(how, against=oracle))
+        if oracle == "onnxruntime" and o.numerics != "strict" and not all(d.ok for d in found):
+            _told_of_rounding(path)
         if how.per_layer:
             _per_layer(path, o, how)
     return 1 if bad else 0
+
+
+def _told_of_rounding(path: Path) -> None:
+    if verify_run.quantizes(path):
+        console.note("a value that is rounded the other way inside a quantized model goes on into later layers\n"
+                     "  hint: `--numerics strict` rounds where the model's nodes do")
 
 
 def verify_model(path: Path, o: Options, how: Verify) -> list[Difference]:
@@ -138,9 +147,9 @@ def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -
         raise UnsupportedError("onnxruntime cannot start inside a graph", hints=["`--against reference`, or `--data`"])
     if o.keep_outputs:
         names = list(o.keep_outputs)
-        session = verify_run.ort_session(verify_run.with_outputs(path, names))
+        session = verify_run.ort_session(verify_run.with_outputs(path, names), fused=not verify_run.quantizes(path))
         return verify_run.ort_run(session, feeds, o.bind, names)
-    return verify_run.ort_run(verify_run.ort_session(path), feeds, o.bind)
+    return verify_run.ort_run(verify_run.ort_session(path, fused=not verify_run.quantizes(path)), feeds, o.bind)
 
 
 def oracle_of(path: Path, o: Options, against: str) -> str:
@@ -202,7 +211,7 @@ def _per_layer(path: Path, o: Options, how: Verify) -> None:
     if how.against == "reference":
         want = verify_run.reference(built.made.imported[str(path)].graphs, feeds)
     else:
-        session = verify_run.ort_session(verify_run.with_outputs(path, names))
+        session = verify_run.ort_session(verify_run.with_outputs(path, names), fused=not verify_run.quantizes(path))
         want = verify_run.ort_run(session, feeds, o.bind, names)
     found = {d.name: d for d in verify_run.compare_all(built.image.run(feeds), want, how.rtol, how.atol)}
     first = next((i for i in inner if not found[i.value].ok), None)

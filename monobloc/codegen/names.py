@@ -13,6 +13,7 @@ import hashlib
 import re
 
 LIMIT = 120
+FILE_LIMIT = 180  # of 255, since `.native.failed.o` and the like come behind
 _PLAIN = re.compile(r"[A-Za-z0-9_]*\Z")
 
 
@@ -33,6 +34,15 @@ def scoped(prefix: str, name: str) -> str:
     `net_head` and `x`.
     """
     return f"{len(prefix)}{prefix}_{name}"
+
+
+def file_name(*parts: str) -> str:
+    """The parts joined by dots, short enough for every file system with what tools put behind it."""
+    whole = ".".join(parts)
+    if len(whole) <= FILE_LIMIT:
+        return whole
+    digest = hashlib.blake2b(whole.encode(), digest_size=10).hexdigest()
+    return f"{whole[: FILE_LIMIT - len(parts[-1]) - 22]}-{digest}.{parts[-1]}"
 
 
 def _encode(ch: str) -> str:

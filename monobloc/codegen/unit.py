@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from monobloc.codegen import foreign
 from monobloc.codegen.contraction import KERNEL, Places, contraction_text
 from monobloc.codegen.loops import LoopContext, Writer, emit_outputs
-from monobloc.codegen.names import comment, mangle, scoped
+from monobloc.codegen.names import comment, file_name, mangle, scoped
 from monobloc.codegen.partition import Item, divide
 from monobloc.codegen.place import Placement
 from monobloc.codegen.storage import Storage, dense
@@ -254,7 +254,7 @@ class UnitWriter:
         files: dict[str, str] = {}
         file_of: dict[str, str] = {}
         for chunk in chunks if len(chunks) > 1 else []:
-            name = f"{self.prefix}.{layers[chunk[0]].name}.c"
+            name = file_name(self.prefix, layers[chunk[0]].name, "c")
             files[name] = "\n".join([*self._layers([layers[k] for k in chunk], "MB_HIDDEN"), ""])
             file_of |= {layers[k].node.name: name for k in chunk}
         name = f"{self.prefix}.run.c"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from monobloc.errors import UnsupportedError
 
 _TRAINING = "ai.onnx.preview.training"
+_BLOCKED = "com.microsoft.nchwc"
 _INSTEAD = {
     ("", "ImageDecoder"): "decode pictures in the application: "
                           "`--from TENSOR` starts the model behind it",
@@ -17,5 +18,9 @@ def refused(domain: str, op: str) -> UnsupportedError:
     if domain == _TRAINING:
         return UnsupportedError(f"{name} is an operator for training, which is not supported",
                                 hints=["export the model for inference"])
+    if domain == _BLOCKED:
+        return UnsupportedError(f"{name} is not supported: it has the layout of one kind of CPU",
+                                hints=["compile the model that onnxruntime was given, or let it save "
+                                       "with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"])
     hint = _INSTEAD.get((domain, op))
     return UnsupportedError(f"the operator {name} is not supported", hints=[hint] if hint else [])

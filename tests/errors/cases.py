@@ -215,6 +215,12 @@ def op_unsupported(tmp: Path) -> Any:
 
 
 @case
+def op_of_onnxruntimes_layout(tmp: Path) -> Any:
+    text_ = "g (float[1,8,4,4] x) => (float[1,8,4,4] y) { y = com.microsoft.nchwc.ReorderInput(x) }"
+    return text(text_, head=', "com.microsoft.nchwc" : 1')
+
+
+@case
 def input_missing(tmp: Path) -> Any:
     return text("g (float[2] x) => (float[2] y) { y = Add(x) }")
 

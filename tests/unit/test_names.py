@@ -7,7 +7,7 @@ from itertools import combinations, product
 import pytest
 
 from monobloc.codegen.interface import macro_names
-from monobloc.codegen.names import comment, identifier, mangle
+from monobloc.codegen.names import FILE_LIMIT, comment, file_name, identifier, mangle
 
 PIECES = ("", "a", "A", "_", "_at", "_x", "_x5f", "_x5f_", "é", ".", "5f", "at")
 NAMES = sorted({"".join(p) for p in product(PIECES, repeat=3)} | {"x" * 5000, "x" * 4999 + "y", "*/", '"', "\n"})
@@ -23,6 +23,13 @@ def test_no_two_names_meet() -> None:
 def test_no_name_meets_the_re_entrant_form_of_another() -> None:
     made = {mangle(n) for n in NAMES}
     assert not [m for m in made if m + "_at" in made]
+
+
+def test_files_have_names_that_a_file_system_takes() -> None:
+    """A long name of a model beside a long name of a node was too long for one."""
+    names = [file_name(identifier(m), mangle(n), "c") for m in ("m", "models_" * 40) for n in NAMES]
+    assert len(set(names)) == len(names) and max(map(len, names)) <= FILE_LIMIT
+    assert all(n.endswith(".c") for n in names)
 
 
 @pytest.mark.parametrize("name", ["mb", "mb_set", "mb_info_x", "1st", "é", "mb_"])

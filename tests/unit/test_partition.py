@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monobloc.codegen.lower import Lowered, lower
-from monobloc.codegen.names import scoped
+from monobloc.codegen.names import FILE_LIMIT, scoped
 from monobloc.codegen.partition import FILES, Item, divide
 from monobloc.ir.graph import Graph
 from monobloc.ir.types import DType, TensorType
@@ -44,7 +44,7 @@ def test_an_inserted_layer_changes_the_files_beside_it(kernels: int) -> None:
         assert len(after - before) <= 3
 
 
-def mlp(seed: int, relu_at: int = -1) -> Lowered:
+def mlp(seed: int, relu_at: int = -1, name: str = "m") -> Lowered:
     """Twenty layers of different widths, with weights from the seed; one activation may differ."""
     rng = np.random.default_rng(seed)
     g = Graph("g")
@@ -54,7 +54,12 @@ def mlp(seed: int, relu_at: int = -1) -> Lowered:
         w = b.const(rng.standard_normal((16 + k, 17 + k), np.float32), name=f"w{k}")
         v = b.one("Relu" if k == relu_at else "Tanh", b.one("MatMul", v, w))
     g.outputs = [("y", v)]
-    return lower(g, PassContext(resolve()), "m", "m")
+    return lower(g, PassContext(resolve()), name, name)
+
+
+def test_long_names_of_model_and_nodes_make_files() -> None:
+    low = mlp(1, name="models_" * 20)
+    assert len(low.files) > 2 and max(map(len, low.files)) <= FILE_LIMIT
 
 
 def test_new_weights_change_no_text() -> None:
