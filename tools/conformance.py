@@ -235,12 +235,18 @@ def import_case(model: Any, feeds: dict[str, Any]) -> tuple[Graph, frozenset[str
     nothing = {k: () for k, v in feeds.items() if isinstance(v, list) and not v}
     nothing |= {f"{v.name}[none]": () for v in optionals(model) if feeds.get(v.name) is None}
     bound: frozenset[str] = frozenset()
+    most: dict[str, tuple[int, ...]] = {}  # of inputs that decide sizes
     while True:
         shapes = {k: a.shape for k, a in arrays.items() if k not in bound} | nothing
         try:
-            return load_onnx(model, Choices(shapes=shapes, bind={k: arrays[k] for k in bound})).graph, bound
+            chosen = Choices(shapes=shapes, bind={k: arrays[k] for k in bound}, max_values=most)
+            return load_onnx(model, chosen).graph, bound
         except MonoblocError as e:
             hints = [h for x in errors_of(e) if isinstance(x, UnsupportedError) for h in x.hints]
+            sizes = {m for h in hints for m in re.findall(r"--max-value ([^\s=]+)=", h)} & arrays.keys()
+            if sizes - most.keys():
+                most |= {k: tuple(abs(int(x)) for x in np.ravel(arrays[k])) for k in sizes if arrays[k].size}
+                continue
             wanted = {m for h in hints for m in re.findall(r"--bind ([^\s=]+)=", h)} & arrays.keys()
             if wanted <= bound:
                 raise

@@ -196,21 +196,20 @@ class Extents:
     def room(self, v: Value, *behind: Value, most: float | None = None) -> int:
         """How much is kept free for a size"""
         most = self.most(v) if most is None else most
-        if math.isinf(most):
-            self.endless(*(behind or (v,)))
         if most > MOST:
-            self.n.fail(f"may have {int(most)} elements along an axis; the most is {MOST}")
+            self.endless(*(behind or (v,)))
         return max(int(most), 1)
 
     def endless(self, *behind: Value) -> NoReturn:
-        names = list(dict.fromkeys(s for v in behind for s in graph_inputs_behind(v)))
-        told = ", ".join(f"'{s}'" for s in names) or "a value that the model computes"
+        names = list(dict.fromkeys(s for v in behind for s in self.limits.behind(v))) or ["NAME"]
+        inputs = list(dict.fromkeys(s for v in behind for s in graph_inputs_behind(v)))
+        told = ", ".join(f"'{s}'" for s in inputs)
+        fixed = [f"or fix what decides it: `{' '.join(f'--bind {s}=...' for s in inputs)}`"] if inputs else []
         raise UnsupportedError(
             "has a result whose size only a run knows, and nothing says how large it gets",
-            loc=self.n.loc, notes=[f"it depends on {told}"],
+            loc=self.n.loc, notes=[f"it depends on the model's input {told}"] if inputs else [],
             hints=[f"say how large a number gets that decides it: `{' '.join(f'--max-value {s}=N' for s in names)}`",
-                   f"or fix it: `{' '.join(f'--bind {s}=...' for s in names)}`"] if names else [
-                   "say how large a number gets that decides it: `--max-value NAME=N`"])
+                   *fixed])
 
     # -- tensors -----------------------------------------------------------------------------------
     def value(self, t: Tensor) -> Value:

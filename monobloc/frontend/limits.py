@@ -8,12 +8,19 @@ already, so a run whose data break the user's word is an error, and nothing else
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from monobloc.ir.graph import Value
 from monobloc.passes.intervals import Range, Ranges
 
 Most = Mapping[str, Sequence[int]]  # the most of all elements of a value, or of each, by its name
+
+
+class Numbers(Ranges):
+    """Ranges as they are where no element is NaN"""
+
+    def _find(self, v: Value) -> Range:
+        return replace(super()._find(v), nan=False)
 
 
 @dataclass
@@ -23,11 +30,14 @@ class Limits:
     told: Most = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     sure: Ranges = field(default_factory=Ranges)
-    likely: Ranges = field(default_factory=Ranges)
+    likely: Ranges = field(default_factory=Numbers)
+    names: dict[Value, str] = field(default_factory=dict)  # of integers
     each: dict[Value, Sequence[int]] = field(default_factory=dict)  # by element
 
     def name(self, name: str, v: Value) -> None:
         """A value has a name in the model."""
+        if v.dtype.is_int:
+            self.names.setdefault(v, name)
         most = self.told.get(name)
         if most is None:
             return
@@ -35,6 +45,18 @@ class Limits:
         if len(most) in (1, v.type.size):
             self.each[v] = most
             self.likely.known[v] = Range(min(0, *most, 0), max(most))
+
+    def behind(self, v: Value) -> list[str]:
+        """Names of the integers that decide a size: inputs of the model, or the nearest computed from what is none"""
+        inputs: list[str] = []
+        near: list[str] = []
+        queue = [v]
+        for x in queue:
+            known = self.names.get(x)
+            if known is not None:
+                (inputs if x.producer is None else near).append(known)
+            queue += [y for y in (x.producer.used if x.producer else ()) if y not in queue and y.dtype.is_int]
+        return inputs or near[:1]
 
     def element(self, v: Value, k: int, x: Value) -> None:
         """`x` is element k of `v`."""

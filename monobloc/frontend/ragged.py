@@ -16,9 +16,10 @@ from typing import Any
 from monobloc.errors import UnsupportedError
 from monobloc.frontend.extents import Extents, Tensor
 from monobloc.frontend.limits import Limits
-from monobloc.frontend.node import OnnxNode
+from monobloc.frontend.node import OnnxNode, graph_inputs_behind
 from monobloc.frontend.sized_folds import FOLDS
 from monobloc.frontend.sized_shapes import broadcast, sized_shape
+from monobloc.frontend.sized_windows import WINDOWS
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
@@ -43,8 +44,9 @@ def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequ
     found = sized_shape(b, n, limits)
     if found is None and op.elementwise:
         found = _elementwise(e, op, n)
-    if found is None and n.op in FOLDS:
-        found = FOLDS[n.op](e, op, n)
+    along = FOLDS.get(n.op) or WINDOWS.get(n.op)
+    if found is None and along is not None:
+        found = along(e, op, n)
     if found is None and n.op in RULES:
         found = _entrywise(e, op, n, given)
     if found is None:
@@ -54,8 +56,12 @@ def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequ
 
 def _refused(n: OnnxNode) -> UnsupportedError:
     types = ", ".join(str(v.type) for v in n.inputs if v is not None)
+    given: Sequence[Any] = n.inputs
+    behind = dict.fromkeys(s for v in given if isinstance(v, Ragged) for c in v.counts.values()
+                           for s in graph_inputs_behind(c))
+    binds = [f"or fix what decides it: `{' '.join(f'--bind {s}=...' for s in behind)}`"] if behind else []
     return UnsupportedError(f"{n.op} of {types}, whose size data decide, is not supported",
-                            hints=["let it be an output: `--keep-output NAME` of what it reads"])
+                            hints=["let it be an output: `--keep-output NAME` of what it reads", *binds])
 
 
 def _shape(e: Extents, n: OnnxNode, r: Ragged) -> Value:
@@ -122,6 +128,10 @@ def _batch(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     return 0 if k == 0 and axis == 0 and v.type.rank > 2 else None
 
 
+def _per_channel(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+    return axis if k == 0 and axis != 1 and n.n_outputs == 1 else None
+
+
 def _last_axes(default: int) -> Rule:
     """Entries of the axes before one are worked on for themselves."""
     def rule(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
@@ -135,7 +145,6 @@ RULES: dict[str, Rule] = {
     "Identity": _same, "Transpose": _transpose, "Unsqueeze": _unsqueeze, "GatherND": _gather_nd, "Trilu": _same,
     "Dropout": lambda n, k, v, axis: axis if k == 0 and n.n_outputs == 1 else None,
     "LayerNormalization": _last_axes(-1), "RMSNormalization": _last_axes(-1),
-    **dict.fromkeys(("Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
-                     "InstanceNormalization", "GroupNormalization", "ConvTranspose", "DepthToSpace", "SpaceToDepth",
-                     "LRN"), _batch),
+    "BatchNormalization": _per_channel, "RandomNormalLike": _same, "RandomUniformLike": _same,
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "LRN"), _batch),
 }

@@ -194,6 +194,15 @@ def _gather(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     return [None if made is None else e.tensor(made, [*sizes[:axis], *e.sizes(_some(at)), *sizes[axis + 1 :]])]
 
 
+def _gather_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """By indices of a size that data decide"""
+    x, at = n.inputs
+    if isinstance(x, Ragged):
+        return None
+    made = op.from_onnx(e.b, _with(n, x, e.masked(_some(at), 0)))[0]
+    return [None if made is None else e.tensor(made, e.sizes(_some(at)))]
+
+
 def _some(v: Any) -> Tensor:
     assert isinstance(v, (Value, Ragged))
     return v
@@ -265,5 +274,6 @@ def _squeeze(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 FOLDS: dict[str, Fold] = {
     **{f"Reduce{kind}": _reduce for kind in NEUTRAL}, "ArgMax": _arg, "ArgMin": _arg,
     "Softmax": _softmax, "LogSoftmax": _softmax, "CumSum": _cumsum, "TopK": _top_k, "NonZero": _nonzero,
-    "Concat": _concat, "Gather": _gather, "MatMul": _matmul, "Gemm": _gemm, "Squeeze": _squeeze,
+    "Concat": _concat, "Gather": _gather, "GatherElements": _gather_elements,
+    "MatMul": _matmul, "Gemm": _gemm, "Squeeze": _squeeze,
 }

@@ -193,7 +193,8 @@ def _range(e: Extents, n: OnnxNode) -> Result:
 
 
 def _most_of_range(e: Extents, start: Value, limit: Value, delta: Value) -> float:
-    a, z, d = (e.limits.likely.of(v) for v in (start, limit, delta))
+    a, z = (e.limits.likely.of(v) for v in (start, limit))
+    d = e.limits.sure.of(delta)  # what is said of it says nothing of its sign
     whole = not start.dtype.is_float
     far = e.most_difference(e.size(limit), e.size(start)) if whole else z.hi - a.lo
     back = e.most_difference(e.size(start), e.size(limit)) if whole else a.hi - z.lo
@@ -219,8 +220,7 @@ def _count(e: Extents, size: Value) -> Value:
 
 def _one_hot(e: Extents, n: OnnxNode) -> Result:
     at, values = _tensor(n, 0), _tensor(n, 2)
-    depth = _count(e, e.scalar(_tensor(n, 1)) if not _tensor(n, 1).dtype.is_float else n.unsupported(
-        "a depth of floats that is data"))
+    depth = _count(e, e.scalar(_tensor(n, 1)))
     v, room = e.value(at), e.room(depth)
     axis = axis_of(n.attrs.get("axis", -1), v.type.rank + 1, "OneHot")
     index = v if v.dtype is DType.I64 else e.b.one("Cast", v, to=DType.I64)
@@ -448,9 +448,12 @@ def _only(e: Extents, v: Value, have: Sequence[Value], to: Sequence[Value]) -> t
 def _asked(e: Extents, v: Value, have: Sequence[Value], to: Sequence[Value], allowzero: bool) -> list[Value]:
     """The sizes as the run finds them"""
     fixed = math.prod(max(e.known(s) or 1, 1) for s in to if s.const is not None)
-    most = [int(min(v.type.size // fixed, e.most(s))) if s.const is None else max(e.known(s) or 0, 0) for s in to]
-    most = [v.type.size // fixed if e.known(s) == -1 or s.const is None and e.limits.likely.of(s).lo < 0 else m
-            for m, s in zip(most, to, strict=True)]
+    cap: float = v.type.size // fixed if v.type.size else math.inf  # of no elements every size may be
+    told = [cap if e.known(s) == -1 or s.const is None and e.limits.likely.of(s).lo < 0 else
+            min(cap, e.most(s)) if s.const is None else max(e.known(s) or 0, 0) for s in to]
+    if math.inf in told:
+        e.endless(*(s for s in to if s.const is None))
+    most = [int(m) for m in told]
     if not allowzero:  # a size that is asked for as 0 is that of the tensor
         most = [max(m, v.shape[k]) if k < v.type.rank and s.const is None else m
                 for k, (m, s) in enumerate(zip(most, to, strict=True))]

@@ -413,8 +413,20 @@ class Trilu(OpDef):
     moves = True
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        if n.input(1) is not None and n.input(1).const is None:
+            return [self._moved(b, n.inputs[0], reshape(b, n.inputs[1], []), n.attrs.get("upper", 1))]
         k = int(np.asarray(n.const(1, "k")).ravel()[0]) if n.input(1) is not None else 0
         return b.emit("Trilu", n.inputs[:1], {"upper": n.attrs.get("upper", 1), "k": k})
+
+    def _moved(self, b: Any, x: Value, k: Value, upper: int) -> Value:
+        """Of a diagonal that is data"""
+        if x.type.rank < 2:
+            raise ModelError(f"Trilu needs matrices, got rank {x.type.rank}")
+        rows, columns = x.shape[-2:]
+        beside = b.one("Sub", b.const(np.arange(columns)), b.const(np.arange(rows)[:, None]))  # from the middle one
+        kept = b.one("GreaterOrEqual" if upper else "LessOrEqual", beside, k)
+        out: Value = b.one("Where", kept, x, b.const(0, x.dtype))
+        return out
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x = only(ins[0], "Trilu")

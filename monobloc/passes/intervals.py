@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 
 Number = int | float
@@ -263,6 +264,21 @@ def _mean(n: Node, k: int, r: Ranges) -> Range:
                  x.nan or (x.lo < 0 < x.hi) or math.isinf(x.lo) or math.isinf(x.hi))
 
 
+def _total(n: Node, k: int, r: Ranges) -> Range:
+    """A sum of as many as there are, in any order"""
+    x, d = r.of(n.used[0]), n.outputs[0].dtype
+    if not n.used[0].type.size or not n.outputs[0].type.size or is_open(n.used[0].type.size):
+        return _mean(n, k, r)
+    many = n.used[0].type.size // n.outputs[0].type.size
+    if not d.is_float:
+        return fitted(many * x.lo, many * x.hi, d)
+    if many * SLACK[d] > 0.5 or x.nan or math.isinf(x.lo) or math.isinf(x.hi):
+        return _mean(n, k, r)
+    off = many * max(abs(x.lo), abs(x.hi)) * many * SLACK[d]
+    return rounded(float(many * x.lo - off) if x.lo < 0 else float(many * x.lo) * (1 - many * SLACK[d]),
+                   float(many * x.hi + off) if x.hi > 0 else float(many * x.hi) * (1 - many * SLACK[d]), False, d)
+
+
 def _fold(n: Node, k: int, r: Ranges) -> Range | None:
     """The largest or smallest of some elements; of none: the neutral element."""
     return r.of(n.used[0]) if n.used[0].type.size else None
@@ -383,7 +399,7 @@ RULES: dict[str, Rule] = {
     "Floor": _whole(math.floor), "Ceil": _whole(math.ceil), "Round": _whole(round),
     "Sigmoid": _between(0.0, 1.0), "HardSigmoid": _loosely(0.0, 1.0, nan=True),
     "Tanh": _loosely(-1.0, 1.0), "Erf": _loosely(-1.0, 1.0), "Softplus": _loosely(0.0, math.inf),
-    "Softmax": _softmax, "ReduceMean": _mean, "ReduceSum": _mean, "AveragePool": _mean,
+    "Softmax": _softmax, "ReduceMean": _mean, "ReduceSum": _total, "AveragePool": _mean,
     "ReduceMax": _fold, "ReduceMin": _fold, "MaxPool": _max_pool,
     "ArgMax": _arg, "ArgMin": _arg, "TopK": _top_k, "DequantizeLinear": _dequantize,
 }

@@ -186,8 +186,38 @@ def unlike() -> Model:
                  zero=ints(0), one=ints(1))
 
 
+def windows() -> Model:
+    """Convolutions, pooling and recurrences along time, as in speech synthesis: zeros are the padding they ask for"""
+    return Model("""g (float[1,3,12] x, int64[1] n) => (float[1,4,a] y, float[1,2,b] up, float[1,3,c] top,
+        float[1,3,d] mean, float[1,3,1] all, float[1,3,1] most, float[e,2,1,4] l, float[2,1,4] h, float[1,3,f] norm) {
+        s = Slice(x, zero, n, two)  y0 = Conv<pads = [2, 2], dilations = [2]>(s, w, b)  y1 = Tanh(y0)
+        y = Conv<pads = [1, 0], strides = [2]>(y1, w2, b)  up = ConvTranspose<pads = [1, 1], strides = [2]>(y1, wt)
+        top = MaxPool<kernel_shape = [3], pads = [1, 1], strides = [2]>(s)  mean = AveragePool<kernel_shape = [2]>(s)
+        all = GlobalAveragePool(s)  most = GlobalMaxPool(s)  t = Transpose<perm = [2, 0, 1]>(s)
+        l, h = GRU<hidden_size = 4, direction = "bidirectional">(t, gw, gr)
+        norm = BatchNormalization(s, three, three, three, three) }""",
+                 [{"x": f32(1, 3, 12), "n": ints(n)} for n in (12, 7, 3, 2)],
+                 zero=ints(0), two=ints(2), w=f32(4, 3, 3), w2=f32(4, 4, 3), b=f32(4), wt=f32(4, 2, 4),
+                 gw=f32(2, 12, 3), gr=f32(2, 12, 4), three=np.abs(f32(3)))
+
+
+def durations() -> Model:
+    """Speech: each letter lasts as long as is computed, at most 4 steps; what follows has as many steps as that is"""
+    return Model("""g (float[1,5,3] x) => (float[1,2,T] y, int64[1] length) {
+        d0 = ReduceSum<keepdims = 0>(x, two)  d1 = Exp(d0)  d2 = Ceil(d1)  d = Clip(d2, f1, f4)
+        l = ReduceSum<keepdims = 0>(d, one)  length = Cast<to = 7>(l)  most = ReduceMax<keepdims = 0>(length)
+        t = Range(z, most, o)  tf = Cast<to = 1>(t)  row = Unsqueeze(tf, zero)  ends = CumSum(d, o)
+        column = Unsqueeze(ends, two)  before = Less(row, column)  path = Cast<to = 1>(before)
+        shifted0 = Slice(path, zero, m1, one)  shifted = Pad(shifted0, pads)  earlier = Sub(path, shifted)
+        pt = Transpose<perm = [0, 2, 1]>(earlier)  steps = MatMul(pt, x)  c = Transpose<perm = [0, 2, 1]>(steps)
+        h = Conv<pads = [1, 1]>(c, w)  y = Relu(h) }""",
+                 [{"x": f32(1, 5, 3)} for _ in range(3)], two=ints(2), one=ints(1), zero=ints(0), m1=ints(-1),
+                 f1=np.float32(1), f4=np.float32(4), z=np.int64(0), o=np.int64(1), w=f32(2, 3, 3),
+                 pads=ints(0, 1, 0, 0, 0, 0))
+
+
 CASES: list[Callable[[], Model]] = [
-    slices, whole_slices, splits, ranges, expanded, reshapes, pads, hot, along, unlike,
+    slices, whole_slices, splits, ranges, expanded, reshapes, pads, hot, along, unlike, windows, durations,
 ]  # fmt: skip
 
 
@@ -254,6 +284,14 @@ ENDLESS = ["(int64 n) => (int64[N] y) { y = Range(zero, n, one) }",
 def test_without_a_bound_the_error_says_how_to_give_one(body: str) -> None:
     with pytest.raises(MonoblocError, match="--max-value n=N"):
         load_onnx(broken(body))
+
+
+def test_a_number_that_is_computed_has_a_bound_by_its_name() -> None:
+    m = broken("""(float[4] x) => (int64[N] y) {
+        s = ReduceMax<keepdims = 0>(x)  n = Cast<to = 7>(s)  y = Range(zero, n, one) }""")
+    with pytest.raises(MonoblocError, match="--max-value n=N"):
+        load_onnx(m)
+    assert load_onnx(m, Choices(max_values={"n": (7,)})).graph.outputs[0][1].shape == (7,)
 
 
 def test_a_bound_of_nothing_is_an_error() -> None:

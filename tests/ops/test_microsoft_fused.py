@@ -113,6 +113,8 @@ def test_others() -> None:
     agree("Inverse", [(f32(3, 3) + 3 * np.eye(3)).astype(np.float64)])
     agree("ExpandDims", [f32(2, 3), np.array(-1, np.int32)], const=[1])
     agree("Trilu", [f32(2, 4, 5), np.array(1, np.int64)], const=[1], upper=0)
+    for k in (-9, -1, 0, 2):  # a diagonal that is data
+        agree("Trilu", [f32(2, 4, 5), np.array(k, np.int64)], upper=k % 2)
     agree("Pad", [f32(3, 4), np.int64([0, 1, 2, 0]), np.array([2], F)], const=[1, 2])
     agree("Range", [np.float32(1), np.float32(9), np.float32(2)], const=[0, 1, 2])
     agree("Range", [np.int32(1), np.int32(9)], const=[0, 1])
