@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from monobloc.errors import ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend import carry
 from monobloc.frontend.attributes import SubGraph
 from monobloc.frontend.importing import Told
 from monobloc.frontend.node import graph_inputs_behind
@@ -157,6 +158,12 @@ def _tensors(values: Sequence[Any], hints: Sequence[str] = ()) -> list[Value]:
     return list(values)
 
 
+def _sized_tensors(values: Sequence[Any], hints: Sequence[str] = ()) -> list[Any]:
+    """The same, of sizes that data may decide"""
+    _tensors([v for v in values if not isinstance(v, Ragged)], hints)
+    return list(values)
+
+
 def _form(v: Any) -> Any:
     """Of a sequence how many items it has and of which type; of an optional whether it is there"""
     return (len(v.values), v.dtype) if isinstance(v, Items) else None if isinstance(v, (Value, Ragged)) else "absent"
@@ -238,24 +245,62 @@ class _Kept:
     def __init__(self, w: Walker, body: SubGraph, frame: Frame, label: str) -> None:
         self.w, self.body, self.frame, self.label = w, body, frame, label
 
-    def loop(self, inputs: Sequence[Value | None]) -> list[Binding]:
+    def loop(self, inputs: Sequence[Any]) -> list[Binding]:
         trips, condition, *states = [*inputs, None, None][: max(len(inputs), 2)]
         most = int(_scalar("the trip count", trips)) if trips is not None and trips.const is not None else UNBOUND
         if condition is not None and condition.const is not None:
             condition = None  # it is true: a loop that never runs is written out
         if most > MAX_TRIPS or trips is None or trips.const is not None:
             most, trips = most if most <= MAX_TRIPS else UNBOUND, None
+        ends = [v for v in (trips, condition) if v is not None]
+        hints = [h for v in ends for h in _binds("a loop is written out where its end is known", v)]
+        known = _sized_tensors([v for v in states if v is not None], hints)
+        mark = _Mark(self.w)
+        rooms = [carry.rooms_of(v) for v in known]
+        region, now, outs = self._iteration(known, rooms, ends)
+        grown = carry.grown(now, outs[1 : 1 + len(now)])
+        if any(grown):
+            mark.back()
+            bound = self._bound(most, trips)
+            for k, axes in enumerate(grown):
+                if bound == UNBOUND and any(g > 0 for g in axes.values()):
+                    what = f"the carried value {k} is {known[k].type} before an iteration and {outs[1 + k].type} after"
+                    raise _differs(f"{what} it", trips, [self._say_trips()])
+            rooms = [carry.roomy(v, g, max(bound, 0)) for v, g in zip(known, grown, strict=True)]
+            region, now, outs = self._iteration(known, rooms, ends)
+            again = carry.grown(now, outs[1 : 1 + len(now)])
+            if any(a.keys() - r.keys() or any(a[k] > max(g.get(k, 0), 0) for k in a) for a, r, g in zip(
+                    again, rooms, grown, strict=True)):
+                raise _differs("a carried value grows by more from one iteration to the next", trips)
+        goes_on, rows = outs[0], outs[1 + len(now) :]
+        first = [x for v, r in zip(known, rooms, strict=True) for x in carry.parts(self.w.builder, self.w.limits, v, r)]
+        then = [x for v, r in zip(outs[1 : 1 + len(now)], rooms, strict=True)
+                for x in carry.parts(Builder(region), self.w.limits, v, r)]
+        made = iter(self._node(region, trips, condition, most, first, None if _always(goes_on) else goes_on, then,
+                               _tensors(rows, hints)))
+        return [*(carry.whole(made, r) for r in rooms), *made]
+
+    def _iteration(
+        self, states: Sequence[Value | Ragged], rooms: Sequence[Mapping[int, int]], ends: Sequence[Value]
+    ) -> tuple[OpenRegion, list[Value | Ragged], list[Any]]:
+        """The body once, on carried values with this room; it, those values, and what it gives"""
         one = self.body.graph.input[0].type.tensor_type.shape.dim if self.body.graph.input else ()
-        hints = [h for v in (trips, condition) for h in _binds("a loop is written out where its end is known", v)]
-        known = _tensors([v for v in states if v is not None], hints)
         with opened(self.w, self.label) as region:
             number = region.add_input(f"{self.label}/i", TensorType(DType.I64, (1,) if len(one) == 1 else ()))
             always = self.w.builder.const(np.bool_(True))
-            now = [region.add_input(f"{v.name}.now", v.type.with_layout(None)) for v in known]
-            outs = self._body(region, [number, always, *now], [trips, condition])
-        goes_on, then, rows = outs[0], outs[1 : 1 + len(now)], outs[1 + len(now) :]
-        return list(self._node(region, trips, condition, most, known, None if _always(goes_on) else goes_on, then,
-                               rows))
+            now = [carry.inside(region, self.w.limits, v, r) for v, r in zip(states, rooms, strict=True)]
+            outs = self._body(region, [number, always, *now], ends)
+        return region, now, outs
+
+    def _say_trips(self) -> str:
+        return f"say how many iterations it has at most: `--max-trips '{self.label}=N'`"
+
+    def _bound(self, most: int, trips: Value | None) -> int:
+        """How many iterations there are at most"""
+        if most != UNBOUND:
+            return most
+        told = UNBOUND if trips is None else self.w.limits.likely.of(trips).hi
+        return self.w.max_trips.get(self.label, self.w.max_trips.get("", int(told) if told < MAX_TRIPS else UNBOUND))
 
     def scan(self, inputs: Sequence[Value | None], attrs: dict[str, Any]) -> list[Binding]:
         states, xs, axes, back, length = _scan_parts(_tensors(inputs), attrs)
@@ -266,20 +311,21 @@ class _Kept:
             last = b.one("Sub", b.const(np.int64(length - 1)), number) if any(back) else number
             rows = [b.one("Gather", x, last if d else number, axis=a) for x, a, d in zip(xs, axes, back, strict=True)]
             outs = self._body(region, [*now, *rows])
+        outs = _tensors(outs)
         k = len(now)
         found = self._node(region, None, None, length, states, None, outs[:k], outs[k:])
         n_out, b = len(outs) - k, self.w.builder
         out_axes, out_back = _list(attrs, "scan_output_axes", n_out), _list(attrs, "scan_output_directions", n_out)
         return [*found[:k], *(_turned(b, v, a, d) for v, a, d in zip(found[k:], out_axes, out_back, strict=True))]
 
-    def _body(self, region: OpenRegion, inputs: Sequence[Value], ends: Sequence[Value | None] = ()) -> list[Value]:
+    def _body(self, region: OpenRegion, inputs: Sequence[Binding], ends: Sequence[Value | None] = ()) -> list[Any]:
         for v in region.inputs:
             v.origin = ""  # no input of the model, whoever asks what depends on it
         before = len(self.w.diagnostics.errors)
         outs = self.w.subgraph(self.body, inputs, self.frame, self.label)
         hints = [h for v in ends for h in _binds("a loop is written out where its end is known", v)]
         _advise(self.w, before, hints)
-        return _tensors(_all_known(outs), hints)
+        return _sized_tensors(_all_known(outs), hints)
 
     def _node(
         self, region: OpenRegion, trips: Value | None, condition: Value | None, most: int, states: Sequence[Value],
@@ -292,9 +338,11 @@ class _Kept:
                 raise _differs(f"the carried value {k} is {a.type} before an iteration and {z.type} after it", trips)
         counted = bool(rows) and (goes_on is not None or trips is not None or condition is not None or most == UNBOUND)
         bound = self.w.max_trips.get(self.label, self.w.max_trips.get("", UNBOUND)) if most == UNBOUND else UNBOUND
+        if counted and most == UNBOUND:
+            bound = self._bound(most, trips)
         if counted and most == bound == UNBOUND:
             raise _differs("how many rows it stacks is known only at run time", trips or condition,
-                           [f"say how many iterations it has at most: `--max-trips '{self.label}=N'`"])
+                           [self._say_trips()])
         region.outputs = _named([*([goes_on] if goes_on is not None else []), *then, *rows])
         given = close([region])
         most = max(most, bound)

@@ -32,8 +32,9 @@ DEPTH = 40  # of what is followed back to where a size comes from
 class Extents:
     """Sizes for the outputs of one node."""
 
-    def __init__(self, b: Builder, n: OnnxNode, limits: Limits) -> None:
-        self.b, self.n, self.limits = b, n, limits
+    def __init__(self, b: Builder, n: OnnxNode | None, limits: Limits) -> None:
+        self.b, self.limits = b, limits
+        self.n: Any = n  # None where nothing can be wrong
         self.keys: dict[Value, Any] = {}
 
     # -- elements ----------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ from monobloc.ops.build import Builder
 from monobloc.ops.shape import axis_of
 from monobloc.ops.sized import Ragged
 
-Rule = Callable[[OnnxNode, int, Value, int], int | None]  # the axis of the result, by node, position, room and axis
+# The axis of the result, by node, position, room and axis
+Rule = Callable[[OnnxNode, int, Value, int], int | None]
+NO_AXIS = -1
 
 
 def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequence[Tensor | None]:
@@ -42,7 +44,7 @@ def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequ
     if op is None or n.domain:
         raise _refused(n)
     found = sized_shape(b, n, limits)
-    if found is None and op.elementwise:
+    if found is None and op.elementwise and n.op not in RULES:
         found = _elementwise(e, op, n)
     along = FOLDS.get(n.op) or WINDOWS.get(n.op)
     if found is None and along is not None:
@@ -88,6 +90,8 @@ def _entrywise(e: Extents, op: OpDef, n: OnnxNode, given: Sequence[tuple[int, Ra
     for k, r in given:
         for axis, count in r.counts.items():
             to = RULES[n.op](n, k, r.value, axis)
+            if to == NO_AXIS:
+                continue
             if to is None or to in counts and not e.same(counts[to], count):
                 return None
             counts[to] = count
@@ -118,6 +122,11 @@ def _same(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     return axis if k == 0 else None
 
 
+def _cast_like(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+    """Of the second input only the type is asked for."""
+    return axis if k == 0 else NO_AXIS
+
+
 def _gather_nd(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     whole = k == 1 and not isinstance(n.inputs[0], Ragged) and not n.attrs.get("batch_dims", 0)
     return axis if whole and axis < v.type.rank - 1 else None
@@ -142,7 +151,8 @@ def _last_axes(default: int) -> Rule:
 
 
 RULES: dict[str, Rule] = {
-    "Identity": _same, "Transpose": _transpose, "Unsqueeze": _unsqueeze, "GatherND": _gather_nd, "Trilu": _same,
+    "Identity": _same, "CastLike": _cast_like, "Trilu": _same, "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze, "GatherND": _gather_nd,
     "Dropout": lambda n, k, v, axis: axis if k == 0 and n.n_outputs == 1 else None,
     "LayerNormalization": _last_axes(-1), "RMSNormalization": _last_axes(-1),
     "BatchNormalization": _per_channel, "RandomNormalLike": _same, "RandomUniformLike": _same,

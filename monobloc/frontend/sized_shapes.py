@@ -117,8 +117,10 @@ def sliced(e: Extents, x: Tensor, axis: int, start: Value, end: Value, step: Val
     at_first, count = e.b.emit("SliceExtent", [size, start, end, step], outputs=2)
     room = d if by is None else -(-d // abs(by)) if by else e.n.fail("has a step of 0")
     count = e.limits.size(count, room)
-    if by is not None and by > 0 and _forward(e, start, end):
-        fewer = max(1, math.ceil(min(e.most_difference(end, start), d) / by))
+    if by is not None and by > 0:
+        far = min(d, e.most_difference(end, start) if _forward(e, start, end) else d)
+        far = min(far, -first) if first is not None and first < 0 else far  # no more than the last ones
+        fewer = max(1, math.ceil(far / by))
         if fewer < room:
             room, count = fewer, e.bounded(count, fewer)
     if by == 1 and first is not None and first >= 0:

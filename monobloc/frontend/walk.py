@@ -192,6 +192,9 @@ class Walker:
             sig.check_types(known)
         if domain == "" and p.op_type == "Constant":
             return [self._constant(attrs)]
+        if domain == "" and p.op_type == "Loop":
+            self.builder.name, self.builder.locs = loc.node, (loc.node,)
+            return repeated(self, p.op_type, known, attrs, frame, loc.node)
         if any(isinstance(v, Ragged) for v in known):
             self.builder.name, self.builder.locs = loc.node, (loc.node,)
             node = OnnxNode(p.op_type, domain, opset, loc.node, known, attrs, n_outputs, loc, sig)
@@ -202,7 +205,7 @@ class Walker:
                 return self._branch(condition.const.array, attrs, frame, loc.node)
             if condition is not None:
                 return chosen(self, condition, attrs, frame, loc.node)
-        if domain == "" and p.op_type in ("Loop", "Scan"):
+        if domain == "" and p.op_type == "Scan":
             self.builder.name, self.builder.locs = loc.node, (loc.node,)
             return repeated(self, p.op_type, known, attrs, frame, loc.node)
         if op is None:
