@@ -66,27 +66,22 @@ def markdown(docstring: str) -> str:
 
 # -- command line -------------------------------------------------------------------------------------
 def cli_page() -> str:
-    import typer.main
-
     from monobloc.cli.app import app
 
-    group = typer.main.get_command(app)
     out = [f"# Command line\n\n{NOTE}\n{CLI_INTRO}"]
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in app.commands.items():
         if getattr(command, "hidden", False):
             continue
         out.append(f"\n## monobloc {name}\n\n{inspect.cleandoc(command.help or '').strip()}\n")
         out.append(f"```\n{usage(name, command)}\n```\n")
-        rows = [
-            (flag_text(p), p.help or "", getattr(p, "rich_help_panel", None)) for p in command.params if flag_text(p)
-        ]
-        own = [r for r in rows if r[2] is None]
-        shared = sorted({str(r[2]) for r in rows if r[2] is not None})
+        rows = [(flag_text(p), p.help or "", getattr(p, "group", "")) for p in command.params if flag_text(p)]
+        own = [r for r in rows if not r[2]]
+        shared = sorted({str(r[2]) for r in rows if r[2]})
         out += ["| option | |\n|---|---|"] * bool(own) + [f"| `{cell(a)}` | {cell(h)} |" for a, h, _ in own]
         if shared:
             out.append(f"\nand the options of {', '.join(f'*{s}*' for s in shared)}, below.")
     out.append("\n# Options\n\nThe same for all verbs that take them; also keys of `monobloc.toml`.")
-    out += list(shared_options(group))
+    out += list(shared_options())
     return "\n".join(out) + "\n"
 
 
@@ -109,11 +104,13 @@ def flag_text(p: Any) -> str:
     return ", ".join(p.opts) + ("" if p.is_flag else f" {p.metavar or p.name.upper()}")
 
 
-def shared_options(group: Any) -> Iterator[str]:
+def shared_options() -> Iterator[str]:
+    from monobloc.cli.app import app
+
     panels: dict[str, dict[str, str]] = {}
-    for command in group.commands.values():
+    for command in app.commands.values():
         for p in command.params:
-            panel = getattr(p, "rich_help_panel", None)
+            panel = getattr(p, "group", "")
             if panel and flag_text(p):
                 panels.setdefault(str(panel), {})[flag_text(p)] = p.help or ""
     for panel, rows in panels.items():

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from monobloc.cli import console
 
-GARBAGE = 100_000  # objects between two looks for cycles: a command makes many that live to its end, and few cycles
+GARBAGE = 250_000  # objects between two looks for cycles: a command makes many that live to its end, and few cycles
 
 
 class Usage(Exception):

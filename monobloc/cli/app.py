@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from monobloc.cli.flags import (
     CODE,
@@ -17,209 +19,206 @@ from monobloc.cli.flags import (
     MODEL,
     OUT,
     PARTS,
+    PATH,
     PROGRAM,
     PROJECT,
     RESULT,
     SEED,
     SOURCE,
     WORK,
+    Flag,
     Flags,
     takes,
 )
 
-app = typer.Typer(
-    rich_markup_mode=None,  # plain help starts twice as fast
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Models in, one native program out.",
-)
-BETWEEN = {"ignore_unknown_options": True}  # linker options keep their place among the files
-
-Model = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False)]
-Models = Annotated[list[Path] | None, typer.Argument(metavar="MODEL", show_default=False)]
-Words = Annotated[list[str] | None, typer.Argument(metavar="FILE", show_default=False)]
-Atol = Annotated[float | None, typer.Option("--atol", show_default=False, help="absolute tolerance")]
-Rtol = Annotated[float | None, typer.Option("--rtol", show_default=False, help="relative tolerance")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="IN_OUT.npz", show_default=False,
-                                           help="inputs in_NAME and the outputs expected, out_NAME")]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+SHELLS = ("bash", "zsh", "fish")
 
 
-def _version(wanted: bool) -> None:
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         from monobloc import __version__
 
         print(f"monobloc {__version__}")
-        raise typer.Exit()
+        context.exit()
 
 
-@app.callback()
-def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
-) -> None:
-    """Models in, one native program out."""
+def _completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell:
+        from click.shell_completion import get_completion_class
+
+        found = get_completion_class(shell)
+        assert found is not None  # one of SHELLS
+        print(found(app, {}, "monobloc", "_MONOBLOC_COMPLETE").source())
+        context.exit()
 
 
-@app.command("try", short_help="check, build, verify and time a model: start here")
-@takes(MACHINE, MODEL, FIXED, CODE, WORK, RESULT, PROJECT)
-def try_(model: Model, seed: SEED = 0, *, flags: Flags) -> int:
+class _InOrder(click.Group):
+    """Verbs in the order in which people meet them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+app = _InOrder(
+    "monobloc",
+    help="Models in, one native program out.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[
+        Flag(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="print it"),
+        Flag(["--completion"], type=click.Choice(SHELLS), is_eager=True, expose_value=False, callback=_completion,
+             help="print what completes words in this shell: eval \"$(monobloc --completion bash)\""),
+    ],
+)
+BETWEEN = {"ignore_unknown_options": True}  # linker options keep their place among the files
+
+
+def _verb(name: str, short: str, *own: click.Parameter, groups: tuple[str, ...] = (),
+          words: dict[str, Any] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function a command with parameters of its own and the flags of groups; its docstring is the help."""
+
+    def add(verb: Callable[..., Any]) -> Callable[..., Any]:
+        shared, call = takes(verb, *groups)
+        app.add_command(click.Command(name, params=[*own, *shared], callback=call, short_help=short,
+                                      help=inspect.cleandoc(verb.__doc__ or ""), context_settings=words))
+        return verb
+
+    return add
+
+
+def _file(metavar: str, name: str = "file") -> click.Argument:
+    return click.Argument([name], type=PATH, metavar=metavar)
+
+
+def _files(metavar: str, kind: Any = PATH) -> click.Argument:
+    return click.Argument(["files"], nargs=-1, type=kind, metavar=f"[{metavar}]...")
+
+
+def _switch(name: str, help: str, *more: str) -> Flag:
+    return Flag([name, *more], is_flag=True, help=help)
+
+
+def _path(*names: str, metavar: str, help: str) -> Flag:
+    return Flag(names, type=PATH, metavar=metavar, help=help)
+
+
+JSON = _switch("--json", "print JSON")
+
+
+@_verb("try", "check, build, verify and time a model: start here", _file("MODEL", "model"), SEED,
+       groups=(MACHINE, MODEL, FIXED, CODE, WORK, RESULT, PROJECT))
+def try_(model: Path, seed: int, flags: Flags) -> int:
     """Check, build, verify and time a model: the first thing to do with it."""
     from monobloc.cli import trial
 
     return trial.try_model(model, seed, flags)
 
 
-@app.command(short_help="what a model is, and whether it can be built")
-@takes(MACHINE, MODEL, FIXED, CODE, PROJECT)
-def check(models: Models = None, json: Json = False, *, flags: Flags) -> int:
+@_verb("check", "what a model is, and whether it can be built", _files("MODEL"), JSON,
+       groups=(MACHINE, MODEL, FIXED, CODE, PROJECT))
+def check(files: list[Path], json: bool, flags: Flags) -> int:
     """Say in a second what a model is and whether it can be built; nothing is compiled."""
     from monobloc.cli import look
 
-    return look.check(models or [], json, flags)
+    return look.check(files, json, flags)
 
 
-@app.command(context_settings=BETWEEN, short_help="models, sources and objects become an image")
-@takes(MACHINE, PROGRAM, MODEL, FIXED, SOURCE, CODE, LINK, WORK, DUMP, RESULT, PROJECT)
-def build(files: Words = None, output: OUT = None, *, flags: Flags) -> int:
+@_verb("build", "models, sources and objects become an image", _files("FILE", str), OUT, words=BETWEEN,
+       groups=(MACHINE, PROGRAM, MODEL, FIXED, SOURCE, CODE, LINK, WORK, DUMP, RESULT, PROJECT))
+def build(files: list[str], output: Path | None, flags: Flags) -> int:
     """Compile and link models, C and C++ sources, objects and archives. Without files: the project's."""
     from monobloc.cli import make
 
-    return make.build(files or [], output, flags)
+    return make.build(files, output, flags)
 
 
-@app.command("compile", short_help="stage 1: a model or source becomes an object")
-@takes(MACHINE, MODEL, FIXED, PARTS, SOURCE, CODE, WORK, DUMP, RESULT, PROJECT)
-def compile_(
-    file: Annotated[Path, typer.Argument(metavar="MODEL|SOURCE", show_default=False)],
-    output: OUT = None,
-    header: Annotated[Path | None, typer.Option("--header", metavar="X.h", show_default=False,
-                                                help="where the C header goes (default: beside OUT)")] = None,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("compile", "stage 1: a model or source becomes an object", _file("MODEL|SOURCE"), OUT,
+       _path("--header", metavar="X.h", help="where the C header goes (default: beside OUT)"),
+       groups=(MACHINE, MODEL, FIXED, PARTS, SOURCE, CODE, WORK, DUMP, RESULT, PROJECT))
+def compile_(file: Path, output: Path | None, header: Path | None, flags: Flags) -> int:
     """Stage 1: a model, or a C or C++ file, becomes an object that any linker takes."""
     from monobloc.cli import make
 
     return make.compile_one(file, output, header, flags)
 
 
-@app.command(context_settings=BETWEEN, short_help="stage 2: objects become an image")
-@takes(MACHINE, PROGRAM, FIXED, CODE, LINK, WORK, DUMP, RESULT)
-def link(
-    files: Words = None,
-    output: OUT = None,
-    relocatable: Annotated[bool, typer.Option("-r", "--relocatable", help="one object for another linker")] = False,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("link", "stage 2: objects become an image", _files("FILE", str), OUT,
+       _switch("-r", "one object for another linker", "--relocatable"), words=BETWEEN,
+       groups=(MACHINE, PROGRAM, FIXED, CODE, LINK, WORK, DUMP, RESULT))
+def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags) -> int:
     """Stage 2: objects and archives become an image, optimized as one program."""
     from monobloc.cli import make
 
-    return make.link(files or [], output, relocatable, flags)
+    return make.link(files, output, relocatable, flags)
 
 
-@app.command(short_help="run an image or a model")
-@takes(MACHINE, MODEL, FIXED, CODE, WORK, DUMP)
-def run(
-    file: Annotated[Path, typer.Argument(metavar="OUT|MODEL", show_default=False)],
-    input: INPUT = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.npz", show_default=False,
-                                                help="write outputs: .npz, .npy or a folder")] = None,
-    seed: SEED = 0,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("run", "run an image or a model", _file("OUT|MODEL"), INPUT,
+       _path("-o", "--output", metavar="OUT.npz", help="write outputs: .npz, .npy or a folder"), SEED,
+       groups=(MACHINE, MODEL, FIXED, CODE, WORK, DUMP))
+def run(file: Path, input: list[str], output: Path | None, seed: int, flags: Flags) -> int:
     """Run an image or a model, here or in the target's emulator; without input on random data."""
     from monobloc.cli import measure
 
-    return measure.run(file, input or [], output, seed, flags)
+    return measure.run(file, input, output, seed, flags)
 
 
-@app.command(short_help="compare outputs with onnxruntime's")
-@takes(MACHINE, MODEL, FIXED, CODE, WORK, DUMP, PROJECT)
-def verify(
-    models: Models = None,
-    data: Data = None,
-    input: INPUT = None,
-    seed: SEED = 0,
-    atol: Atol = None,
-    rtol: Rtol = None,
-    against: Annotated[str, typer.Option("--against", metavar="onnxruntime|reference", help="the oracle")]
-    = "onnxruntime",
-    per_layer: Annotated[bool, typer.Option("--per-layer", help="find the first node that differs")] = False,
-    json: Json = False,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("verify", "compare outputs with onnxruntime's", _files("MODEL"),
+       _path("--data", metavar="IN_OUT.npz", help="inputs in_NAME and the outputs expected, out_NAME"), INPUT, SEED,
+       Flag(["--atol"], type=float, metavar="X", help="absolute tolerance"),
+       Flag(["--rtol"], type=float, metavar="X", help="relative tolerance"),
+       Flag(["--against"], metavar="onnxruntime|reference", default="onnxruntime", show_default=True,
+            help="the oracle"),
+       _switch("--per-layer", "find the first node that differs"), JSON,
+       groups=(MACHINE, MODEL, FIXED, CODE, WORK, DUMP, PROJECT))
+def verify(files: list[Path], data: Path | None, input: list[str], seed: int, atol: float | None, rtol: float | None,
+           against: str, per_layer: bool, json: bool, flags: Flags) -> int:
     """Build, run, and compare every output with onnxruntime's (a TFLite model's with LiteRT's)."""
     from monobloc.cli import measure
 
-    how = measure.Verify(data, input or [], seed, atol, rtol, against, per_layer, json)
-    return measure.verify(models or [], how, flags)
+    return measure.verify(files, measure.Verify(data, input, seed, atol, rtol, against, per_layer, json), flags)
 
 
-@app.command(short_help="time a model against its peers")
-@takes(MACHINE, MODEL, FIXED, CODE, WORK, PROJECT)
-def bench(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="MODEL|OUT", show_default=False)] = None,
-    vs: Annotated[str, typer.Option("--vs", metavar="A,B", help="peers: onnxruntime, openvino, none")] = "onnxruntime",
-    per_layer: Annotated[bool, typer.Option("--per-layer", help="time of every layer")] = False,
-    latency: Annotated[bool, typer.Option("--latency", help="first run, percentiles and process start")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="time for each contender")] = 2.0,
-    input: INPUT = None,
-    seed: SEED = 0,
-    json: Json = False,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("bench", "time a model against its peers", _files("MODEL|OUT"),
+       Flag(["--vs"], metavar="A,B", default="onnxruntime", show_default=True,
+            help="peers: onnxruntime, openvino, none"),
+       _switch("--per-layer", "time of every layer"),
+       _switch("--latency", "first run, percentiles and process start"),
+       Flag(["--seconds"], type=click.FloatRange(min=0.01), metavar="X", default=2.0, show_default=True,
+            help="time for each contender"), INPUT, SEED, JSON,
+       groups=(MACHINE, MODEL, FIXED, CODE, WORK, PROJECT))
+def bench(files: list[Path], vs: str, per_layer: bool, latency: bool, seconds: float, input: list[str], seed: int,
+          json: bool, flags: Flags) -> int:
     """Time a model against its peers, taking turns: medians and their ratio."""
     from monobloc.cli import measure
 
-    how = measure.Bench(vs, per_layer, latency, seconds, input or [], seed, json)
-    return measure.bench(files or [], how, flags)
+    return measure.bench(files, measure.Bench(vs, per_layer, latency, seconds, input, seed, json), flags)
 
 
-@app.command(short_help="look into a model, object, image or report")
-@takes(MACHINE, MODEL, FIXED, CODE, WORK)
-def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    why: Annotated[str | None, typer.Option("--why", metavar="NAME", show_default=False,
-                                            help="why something of this name is in it, or what took it out")] = None,
-    graph: Annotated[bool, typer.Option("--graph", help="print the graph")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="long tables in full")] = False,
-    json: Json = False,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("inspect", "look into a model, object, image or report", _file("FILE"),
+       Flag(["--why"], metavar="NAME", help="why something of this name is in it, or what took it out"),
+       _switch("--graph", "print the graph"), Flag(["everything", "--all"], is_flag=True, help="long tables in full"),
+       JSON, groups=(MACHINE, MODEL, FIXED, CODE, WORK))
+def look_into(file: Path, why: str | None, graph: bool, everything: bool, json: bool, flags: Flags) -> int:
     """Look into a model, object, archive, image, report or dump."""
     from monobloc.cli import look
 
     return look.inspect(file, look.Inspect(why, graph, everything, json), flags)
 
 
-@app.command(short_help="run any passes on any dump")
-@takes(MACHINE, CODE)
-def opt(
-    file: Annotated[Path, typer.Argument(metavar="IN.mb", show_default=False)],
-    passes: Annotated[str | None, typer.Option("-p", "--passes", metavar="'fuse,layout{x=1}'", show_default=False,
-                                               help="passes by name (default: all)")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.mb", show_default=False,
-                                                help="where to write (default: stdout)")] = None,
-    weights: Annotated[Path | None, typer.Option("--weights", metavar="MODEL|OBJECT|DIR", show_default=False,
-                                                 help="where constants are (default: weights/ beside IN.mb)")] = None,
-    *,
-    flags: Flags,
-) -> int:
+@_verb("opt", "run any passes on any dump", _file("IN.mb"),
+       Flag(["-p", "--passes"], metavar="'fuse,layout{x=1}'", help="passes by name (default: all)"),
+       _path("-o", "--output", metavar="OUT.mb", help="where to write (default: stdout)"),
+       _path("--weights", metavar="MODEL|OBJECT|DIR", help="where constants are (default: weights/ beside IN.mb)"),
+       groups=(MACHINE, CODE))
+def opt(file: Path, passes: str | None, output: Path | None, weights: Path | None, flags: Flags) -> int:
     """Run any passes on any dump."""
     from monobloc.cli import opt as verb
 
     return verb.opt(file, passes, output, weights, flags)
 
 
-@app.command(short_help="what can be built for, and run here")
-def targets(json: Json = False) -> Any:
+@_verb("targets", "what can be built for, and run here", JSON)
+def targets(json: bool) -> Any:
     """What can be built for, and what can run here."""
     from monobloc.cli import look
 
@@ -231,13 +230,16 @@ WHOLE: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": Tru
 
 
 def _driver(verb: str, help: str) -> None:
-    @app.command(verb, context_settings=WHOLE, add_help_option=False, short_help=help, help=help)
-    def call(context: typer.Context) -> int:
+    @click.pass_context
+    def call(context: click.Context) -> int:
         import os
 
         from monobloc import drivers
 
         return drivers.main(verb, context.args, os.environ)
+
+    app.add_command(click.Command(verb, callback=call, context_settings=WHOLE, add_help_option=False, short_help=help,
+                                  help=help))
 
 
 _driver("cc", "clang's command line: fat objects, whole-program links with models")

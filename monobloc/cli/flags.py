@@ -1,44 +1,63 @@
 """The flags all verbs share, each written once: how it is spelled, parsed and explained.
 
-A verb names the groups it takes; `takes` puts their parameters into the signature that the argument
-parser reads and hands the verb one `Flags`. What was not given is None, so that a project file can
-say it instead (`settings`).
+A verb names the groups it takes; `takes` gives them its parser and hands the verb one `Flags`. What was not
+given is absent, so that a project file can say it instead (`settings`).
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 Flags = Mapping[str, Any]
 """What was given, by the flag's name with underscores"""
 
+PATH = click.Path(path_type=Path)
+
+
+class Flag(click.Option):
+    """An option; `group`, where it stands among others in the documentation: none for a verb's own."""
+
+    def __init__(self, names: Sequence[str], group: str = "", **more: Any) -> None:
+        super().__init__(names, **more)
+        self.group = group
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]
+    """A few possible values."""
+
+    name = "choice"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value not in self.words:
+            self.fail(f"`{value}` is none of {', '.join(self.words)}", param, ctx)
+        return value
+
 
 def one_of(*words: str) -> dict[str, Any]:
-    """A flag with a few possible values."""
-
-    def parse(text: str) -> str:
-        if text not in words:
-            raise typer.BadParameter(f"`{text}` is none of {', '.join(words)}")
-        return text
-
-    return {"parser": parse, "metavar": "|".join(words)}
+    return {"type": OneOf(words), "metavar": "|".join(words)}
 
 
-def _flag(kind: Any, *names: str, help: str, group: str, **more: Any) -> Any:
-    return Annotated[kind | None, typer.Option(*names, help=help, rich_help_panel=group, show_default=False, **more)]
+def _flag(kind: Any, *names: str, least: int | None = None, **more: Any) -> Flag:
+    """A flag that is not given has no value, not even False."""
+    if kind is bool:
+        return Flag(names, is_flag=True, default=None, **more)
+    if least is not None:
+        kind = click.IntRange(min=least)
+    return Flag(names, **{"type": PATH if kind is Path else kind, **more})
 
 
-def _many(*names: str, help: str, group: str, metavar: str) -> Any:
-    return _flag(list[str], *names, help=help, group=group, metavar=metavar)
+def _many(*names: str, help: str, group: str, metavar: str) -> Flag:
+    return _flag(str, *names, multiple=True, help=help, group=group, metavar=metavar)
 
 
-def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Any:
+def _path(*names: str, help: str, group: str, metavar: str = "FILE") -> Flag:
     return _flag(Path, *names, help=help, group=group, metavar=metavar)
 
 
@@ -46,7 +65,7 @@ MACHINE, MODEL, CODE, LINK, WORK = "machine", "model", "code", "link", "work"
 DUMP, RESULT, PROJECT = "dump", "result", "project"
 PARTS, PROGRAM, SOURCE, FIXED = "parts", "program", "source", "fixed"
 
-FLAGS: dict[str, dict[str, Any]] = {
+FLAGS: dict[str, dict[str, Flag]] = {
     MACHINE: {
         "target": _flag(str, "--target", metavar="NAME", group=MACHINE, help="machine to build for (default: host)"),
         "cpu": _flag(str, "--cpu", metavar="CPU", group=MACHINE, help="level of the CPU, as in x86-64-v3"),
@@ -57,7 +76,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL,
                      help="size of a symbolic dimension; `1,4,8` or `1..8`: a run chooses one"),
-        "strings": _flag(int, "--strings", metavar="N", group=MODEL, min=1,
+        "strings": _flag(int, "--strings", metavar="N", group=MODEL, least=1,
                          help="room for each string of an input, in bytes (default 64)"),
         "max_trips": _many("--max-trips", metavar="LOOP=100", group=MODEL,
                            help="iterations of a loop at most, or of all (`100`); more are an error of the run"),
@@ -73,7 +92,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     PARTS: {
         "split_at": _many("--split-at", metavar="NAME", group=MODEL, help="cut the model here, into X.0.o, X.1.o"),
-        "partitions": _flag(int, "--partitions", metavar="N", group=MODEL, min=1, help="cut the model into N parts"),
+        "partitions": _flag(int, "--partitions", metavar="N", group=MODEL, least=1, help="cut the model into N parts"),
     },
     PROGRAM: {
         "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another model"),
@@ -119,7 +138,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "dump": _path("--dump", metavar="DIR", group=WORK, help="write the graph after every pass, and the C code"),
     },
     WORK: {
-        "jobs": _flag(int, "--jobs", "-j", metavar="N", group=WORK, min=1, help="processes (default: all cores)"),
+        "jobs": _flag(int, "--jobs", "-j", metavar="N", group=WORK, least=1, help="processes (default: all cores)"),
         "cache": _path("--cache", metavar="DIR", group=WORK, help="where results are kept (default: user's cache)"),
         "no_cache": _flag(bool, "--no-cache", group=WORK, help="neither read nor write the cache"),
     },
@@ -127,10 +146,14 @@ FLAGS: dict[str, dict[str, Any]] = {
         "project": _path("--project", group=WORK, help="project file (default: monobloc.toml, if no file is named)"),
     },
 }
-OUT = Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT", show_default=False, help="what to write")]
-INPUT = Annotated[list[str] | None, typer.Option(
-    "--input", "-i", metavar="[NAME=]FILE", show_default=False, help="data: .npy, .npz, .pb or an image")]
-SEED = Annotated[int, typer.Option("--seed", min=0, help="seed of random data")]
+for _flags in FLAGS.values():
+    for _key, _one in _flags.items():
+        _one.name = _key  # what the verb knows it by
+
+OUT = Flag(["-o", "--output"], type=PATH, metavar="OUT", help="what to write")
+INPUT = Flag(["--input", "-i"], multiple=True, metavar="[NAME=]FILE", help="data: .npy, .npz, .pb or an image")
+SEED = Flag(["--seed"], type=click.IntRange(min=0), metavar="N", default=0, show_default=True,
+            help="seed of random data")
 
 
 def word_of(key: str) -> str:
@@ -142,25 +165,14 @@ def key_of(word: str) -> str:
     return "start_from" if word == "from" else word.replace("-", "_")
 
 
-def takes(*groups: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a verb the flags of these groups, as one mapping in its parameter `flags`."""
-    kinds = {name: kind for g in groups for name, kind in FLAGS[g].items()}
+def takes(verb: Callable[..., Any], *groups: str) -> tuple[list[Flag], Callable[..., Any]]:
+    """The flags of these groups for a verb's parser, and the verb as it calls it: with one mapping for all of them."""
+    shared = {name: flag for g in groups for name, flag in FLAGS[g].items()}
 
-    def wrap(verb: Callable[..., Any]) -> Callable[..., Any]:
-        own = inspect.signature(verb, eval_str=True)
-        kept = [p for p in own.parameters.values() if p.name != "flags"]
+    def call(**values: Any) -> Any:
+        given = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        own = {k: v for k, v in given.items() if k not in shared}
+        flags = {k: v for k, v in given.items() if k in shared and v is not None and v != []}
+        return verb(**own, flags=flags) if groups else verb(**own)
 
-        @functools.wraps(verb)
-        def call(**values: Any) -> Any:
-            flags = {k: values.pop(k) for k in kinds}
-            return verb(**values, flags={k: v for k, v in flags.items() if v not in (None, [], ())})
-
-        more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=t)
-                for n, t in kinds.items()]
-        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept]
-        call.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in [*kept, *more]}
-        del call.__wrapped__
-        return call
-
-    return wrap
+    return list(shared.values()), call

@@ -11,6 +11,7 @@ from monobloc.codegen.lower import Lowered
 from monobloc.errors import LinkError
 from monobloc.link import foreign, memory, remarks, room, stack, trace
 from monobloc.link.devirtualize import words_of_the_line
+from monobloc.link.finished import finished
 from monobloc.link.foreign import Kernels
 from monobloc.link.objects import model_files, source_jobs, trial_link
 from monobloc.link.request import Request
@@ -49,8 +50,11 @@ def compile_partitions(programs: Sequence[Lowered], folder: Path, r: Request) ->
     r.progress("compiling")
     kind: toolchain.Kind = "native" if r.o.lto == "none" else "bitcode"
     large = are_large(programs, r)
-    jobs = [j for low in programs for j in source_jobs(low, r.o, folder, kind, model_files(low), large)]
+    done = finished(programs, r.o)
+    jobs = [j for low in programs for j in source_jobs(r.o, folder, kind, model_files(low), large, done)]
     parts = toolchain.compile_all(jobs, r.o.jobs or None, r.cache)
+    if _tells(r.o):
+        remarks.of_compiling([j for j in jobs if j.name in done], folder, r.cache)
     if parts:
         r.progress(f"compiled {sum(not p.cached for p in parts)} of {len(parts)} partitions")
     return parts
@@ -71,16 +75,17 @@ def link(
     kernels = foreign.libraries(whole.programs, r.o, folder, r.cache, r.user, r.libs)
     r.progress("linking")
     known = whole.known(sections)
+    told = sorted({folder, *(p.out.parent for p in parts)})  # where LLVM's remarks are
     if r.closed:
         weights.write(wait=False)
-        return _relocatable([*code, *kernels.inputs], whole, known, kernels, folder, r)
-    return _image(code, weights, whole, known, kernels, folder, r)
+        return _relocatable([*code, *kernels.inputs], whole, known, kernels, folder, told, r)
+    return _image(code, weights, whole, known, kernels, folder, told, r)
 
 
 # -- executables and shared libraries -------------------------------------------------------------------
 def _image(
     code: Sequence[Path | str], weights: WeightsFile, whole: Whole, known: memory.Known, kernels: Kernels, folder: Path,
-    r: Request,
+    told: Sequence[Path], r: Request,
 ) -> Linked:
     bounds: dict[str, int] = {}
     traced = [Trace()]
@@ -88,7 +93,7 @@ def _image(
     def examine(path: Path, link_map: Path | None) -> None:
         places = room.fill(path, weights.weights, waiting)
         used = memory.usage(ar.map_file(path))
-        traced[0] = replace(trace.of_file(path, trace.map_text(link_map), r.user), remarks=remarks.read(folder))
+        traced[0] = replace(trace.of_file(path, trace.map_text(link_map), r.user), remarks=remarks.read(told))
         measure = (bool(whole.programs) or r.o.lto != "none") and kernels.bounded
         alone = not (r.user or kernels.inputs)
         bounds.update(stack.finish(path, whole.prefixes, not r.o.debug, alone, measure))
@@ -137,7 +142,8 @@ def _exports(prefixes: Sequence[str]) -> tuple[str, ...]:
 
 # -- relocatables -----------------------------------------------------------------------------------------
 def _relocatable(
-    code: Sequence[Path | str], whole: Whole, known: memory.Known, kernels: Kernels, folder: Path, r: Request
+    code: Sequence[Path | str], whole: Whole, known: memory.Known, kernels: Kernels, folder: Path,
+    told: Sequence[Path], r: Request,
 ) -> Linked:
     """All code as one native relocatable in which only the interface is global; or an archive of it."""
     o, prefixes = r.o, whole.prefixes
@@ -148,7 +154,7 @@ def _relocatable(
     data, bounds = stack.with_bounds(data, prefixes if kernels.bounded else (), lambda d: trial_link(d, folder, o))
     memory.check_image(memory.usage(data), max(bounds.values(), default=None), known, o)
     closed = localize(data, lambda name: any(name.startswith(p + "_") for p in prefixes))
-    traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)), remarks=remarks.read(folder))
+    traced = Trace(trace.pieces_of(closed, trace.map_text(job.map)), remarks=remarks.read(told))
     if r.emit == "object":
         write_atomic(r.out, [closed])
         return Linked(r.out, bounds, traced)

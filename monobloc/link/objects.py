@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -163,12 +163,12 @@ def _compile(low: Lowered, o: Options, cache: Cache | None, large: bool) -> tupl
     """Native code, runtime included, and bitcode of a module, each as one file; now with a stack bound."""
     with tempfile.TemporaryDirectory(prefix="monobloc-") as tmp:
         folder = Path(tmp)
-        native = compile_sources(low, o, folder, "native", cache, model_files(low), large)
+        native = compile_sources(o, folder, "native", cache, model_files(low), large)
         runtime = compile_runtime(o, folder, object_runtime(o), cache, weak=True)
         code = toolchain.relocatable([*native, *runtime], folder / "code.o", o.target)
         data = code.read_bytes()
         bounded, bounds = stack.with_bounds(data, [low.interface.prefix], lambda d: trial_link(d, folder, o))
-        bitcode = compile_sources(low, o, folder, "bitcode", cache, model_files(low), large)
+        bitcode = compile_sources(o, folder, "bitcode", cache, model_files(low), large)
         packed = toolchain.archive(bitcode, folder / "bc.a")
         return bounded, packed.read_bytes(), low.bounded(bounds)
 
@@ -193,20 +193,20 @@ _LINES = re.compile(r"^#line .*\n", re.M)
 
 
 def compile_sources(
-    low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str],
-    large: bool = False,
+    o: Options, folder: Path, kind: toolchain.Kind, cache: Cache | None, files: dict[str, str], large: bool = False,
 ) -> list[Path]:
     """A program's C files as objects."""
-    jobs = source_jobs(low, o, folder, kind, files, large)
+    jobs = source_jobs(o, folder, kind, files, large)
     return [c.out for c in toolchain.compile_all(jobs, o.jobs or None, cache)]
 
 
 def source_jobs(
-    low: Lowered, o: Options, folder: Path, kind: toolchain.Kind, files: dict[str, str], large: bool = False
+    o: Options, folder: Path, kind: toolchain.Kind, files: Mapping[str, str], large: bool = False,
+    native: Collection[str] = (),
 ) -> list[CompileJob]:
     """How a program's C files become objects; the interface for the baseline, since it checks the CPU.
 
-    `large`: weights may lie further away than 32-bit distances reach.
+    `large`: weights may lie further away than 32-bit distances reach. `native`: files that are of that kind anyway.
     """
     jobs = []
     extra = (*numeric_flags(o), *(o.target.large_data_flags if large else ()))
@@ -217,8 +217,9 @@ def source_jobs(
         target = o.target.baseline() if meets_users else o.target
         # Freestanding code is not inlined into hosted: LLVM minds which builtins either may call.
         own = (*extra, "-fhosted") if meets_users else extra
-        jobs.append(CompileJob(text.encode(), folder / f"{name}.{kind}.o", target, kind, o.opt, (INCLUDE,),
-                               extra=own, name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))
+        this: toolchain.Kind = "native" if name in native else kind
+        jobs.append(CompileJob(text.encode(), folder / f"{name}.{this}.o", target, this, o.opt, (INCLUDE,), extra=own,
+                               name=name, debug=o.debug, foreign=header_folders(text, o.kernels)))
     return jobs
 
 

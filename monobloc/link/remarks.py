@@ -3,17 +3,22 @@
 Problem: a small program makes thousands of remarks, most of them about one loop seen several times.
 Idea: only two questions are kept, which calls were inlined and which loops became vector loops, and
 equal answers are counted. Functions go by their symbols; who reads this knows which layer they are.
-Remarks are about the link: what clang did to one file before is not in them.
+Remarks are about the link: what clang did to one file before is not in them, but for loops of files that
+the link takes as finished code (`finished`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from monobloc.cache import Cache, key, tree_digest
+from monobloc.link.objects import INCLUDE
 from monobloc.link.stack import plain
+from monobloc.object import toolchain
+from monobloc.object.toolchain import CompileJob
 
 _PASSES = "inline|loop-vectorize"
 _ENTRY = re.compile(r"^--- !(\w+)\n(.*?)^\.\.\.$", re.MULTILINE | re.DOTALL)
@@ -62,10 +67,26 @@ def flags(folder: Path) -> tuple[str, ...]:
             "--opt-remarks-format", "yaml")
 
 
-def read(folder: Path) -> tuple[Remark, ...]:
+def of_compiling(jobs: Sequence[CompileJob], folder: Path, cache: Cache | None) -> None:
+    """What clang says of the loops of files that the link does not compile; kept, since it does so all over again."""
+    words = ("-fsave-optimization-record=yaml", "-foptimization-record-passes=loop-vectorize")
+    tools, headers = toolchain.find_tools(), tree_digest(INCLUDE)
+    for n, job in enumerate(jobs):
+        out = folder / f"remarks.{n}"
+        k = key(what="remarks", tool=toolchain.tool_version(tools), flags=toolchain.compile_flags(job), name=job.name,
+                text=job.text, headers=headers)
+        if cache is None or not cache.get_file(k, out):
+            toolchain.compile_here(
+                replace(job, extra=(*job.extra, *words, f"-foptimization-record-file={out.absolute()}")), tools)
+            out.touch()  # no loops, no file
+            if cache is not None:
+                cache.put_file(k, out)
+
+
+def read(folders: Iterable[Path]) -> tuple[Remark, ...]:
     """All remarks of a link: Full LTO writes one file, ThinLTO one for each module."""
     counts: dict[Remark, int] = {}
-    for path in sorted(folder.glob("remarks*")):
+    for path in [p for folder in folders for p in sorted(folder.glob("remarks*"))]:
         for entry in _entries(path.read_text(encoding="utf-8", errors="replace")):
             if (made := _remark(entry)) is not None:
                 counts[made] = counts.get(made, 0) + 1

@@ -17,23 +17,32 @@ from monobloc.cache import Cache, file_digest, key
 from monobloc.link.objects import Module, module_key
 
 
-def _key(path: Path, of: Iterable[Module] = ()) -> str:
-    return key(what="report", image=file_digest(path), of=sorted(map(module_key, of)), version=__version__)
+def _keys(image: Path, of: Iterable[Module]) -> tuple[str, str]:
+    """Of the image as these modules made it, and of the image alone."""
+    digest = file_digest(image)
+    own = sorted(map(module_key, of))
+    a, b = (key(what="report", image=digest, of=x, version=__version__) for x in (own, []))
+    return a, b
 
 
 def keep(image: Path, report: dict[str, Any], cache: Cache | None, of: Iterable[Module]) -> None:
     """What is known of an image; a report with LLVM's decisions stays when one of the same modules without comes."""
     if cache is None:
         return
-    of = tuple(of)
-    older = find(image, cache, of) if report.get("llvm") is None else None
+    keys = _keys(image, of)
+    older = _kept(keys[0], cache) if report.get("llvm") is None else None
     best = report if older is None or older.get("llvm") is None else older
-    for k in (_key(image, of), _key(image)):
-        cache.put(k, zlib.compress(json.dumps(best).encode(), 3))
+    packed = zlib.compress(json.dumps(best).encode(), 3)
+    for k in keys:
+        cache.put(k, packed)
 
 
 def find(image: Path, cache: Cache | None, of: Iterable[Module] = ()) -> dict[str, Any] | None:
-    data = cache.get(_key(image, of)) if cache is not None else None
+    return _kept(_keys(image, of)[0], cache) if cache is not None else None
+
+
+def _kept(k: str, cache: Cache) -> dict[str, Any] | None:
+    data = cache.get(k)
     try:
         return dict(json.loads(zlib.decompress(data))) if data is not None else None
     except (ValueError, zlib.error):
