@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monobloc.kernels.packing import column_order
-from monobloc.kernels.tiles import Caches, Geometry, ceil_div, conv_cols, conv_rows, conv_tiles, cover, packed_columns
+from monobloc.kernels.tiles import (
+    Caches,
+    Geometry,
+    ceil_div,
+    conv_cols,
+    conv_tiles,
+    cover,
+    packed_columns,
+    scratch_rows,
+)
 
 QUADS, PAIRS = 4, 2
 DEFAULT_CACHES = Caches()
@@ -49,6 +58,7 @@ def iconv_desc(
     columns = packed_columns(oc, desc["nv"], vl)
     desc["w_group"] = columns * (panel_bytes + (4 if form == QUADS else 0))
     weights = panel_bytes * columns
+    desc["gather"] = int(_gathers(desc, weights, caches))
     desc["bh"] = _block(desc, weights, caches)
     desc["split"] = int(geo.groups == 1 and ceil_div(oc, desc["nv"] * vl) >= 4 and weights > geo.image)
     return desc
@@ -68,7 +78,7 @@ def run_steps(ic: int, kh: int, kw: int, dw: int, form: int) -> tuple[int, int]:
 def iconv_scratch(desc: Mapping[str, int]) -> int:
     """Bytes of scratch of one thread: `mb_iconv_scratch` of the header."""
     unit = max(desc["r1"], desc["r2"]) if desc["narrow"] else 1
-    rows = conv_rows(min(desc["bh"] * unit, desc["oh"]), desc["kh"], desc["sh"], desc["dh"])
+    rows = scratch_rows(desc, min(desc["bh"] * unit, desc["oh"]))
     return ceil_div(rows * _row_bytes(desc) + 4, 64) * 64
 
 
@@ -83,9 +93,17 @@ def _block(desc: Mapping[str, int], weight_bytes: int, caches: Caches) -> int:
     room = caches.l1 // 2 if weight_bytes <= caches.l1 // 2 else caches.l2 // 4
     unit = desc["r1"] if desc["narrow"] else 1
     bh = 1
-    while bh < units and conv_rows((bh + 1) * unit, desc["kh"], desc["sh"], desc["dh"]) * _row_bytes(desc) <= room:
+    while bh < units and scratch_rows(desc, (bh + 1) * unit) * _row_bytes(desc) <= room:
         bh += 1
     return bh
+
+
+def _gathers(desc: Mapping[str, int], weight_bytes: int, caches: Caches) -> bool:
+    """As `mb_conv` does: whether a block's rows of taps are fewer than all between the first and the last."""
+    dense = {**desc, "gather": 0}
+    unit = desc["r1"] if desc["narrow"] else 1
+    rows = min(_block(dense, weight_bytes, caches) * unit, desc["oh"])
+    return desc["dh"] > 1 and rows * desc["kh"] < scratch_rows(dense, rows)
 
 
 def idwconv_desc(

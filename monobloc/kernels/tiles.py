@@ -257,7 +257,7 @@ def conv_rows(out_rows: int, kh: int, sh: int, dh: int) -> int:
     return (out_rows - 1) * sh + (kh - 1) * dh + 1
 
 
-def _scratch_rows(desc: Mapping[str, int], out_rows: int) -> int:
+def scratch_rows(desc: Mapping[str, int], out_rows: int) -> int:
     """`mb_conv_rows` of the header"""
     if desc["gather"]:
         return out_rows * desc["kh"]
@@ -269,7 +269,7 @@ def _gathers(desc: Mapping[str, int], caches: Caches) -> bool:
     dense = {**desc, "gather": 0}
     unit = desc["r1"] if desc["narrow"] else 1
     rows = min(_block(dense, caches) * unit, desc["oh"])
-    return desc["copy"] == 1 and desc["dh"] > 1 and rows * desc["kh"] < _scratch_rows(dense, rows)
+    return desc["copy"] == 1 and desc["dh"] > 1 and rows * desc["kh"] < scratch_rows(dense, rows)
 
 
 def conv_scratch(desc: Mapping[str, int]) -> int:
@@ -277,7 +277,7 @@ def conv_scratch(desc: Mapping[str, int]) -> int:
     if not desc["copy"]:
         return 0
     unit = max(desc["r1"], desc["r2"]) if desc["narrow"] else 1
-    rows = _scratch_rows(desc, min(desc["bh"] * unit, desc["oh"]))
+    rows = scratch_rows(desc, min(desc["bh"] * unit, desc["oh"]))
     floats = rows * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     return ceil_div(floats, 16) * 16
 
@@ -321,7 +321,7 @@ def _block(desc: Mapping[str, int], caches: Caches) -> int:
     unit = desc["r1"] if desc["narrow"] else 1
     row_bytes = 4 * conv_cols(desc["ow"], desc["kw"], desc["sw"], desc["dw"]) * desc["ic"]
     bh = 1
-    while bh < units and _scratch_rows(desc, (bh + 1) * unit) * row_bytes <= caches.l2 // 2:
+    while bh < units and scratch_rows(desc, (bh + 1) * unit) * row_bytes <= caches.l2 // 2:
         bh += 1
     return bh
 

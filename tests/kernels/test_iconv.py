@@ -27,6 +27,7 @@ class Case(Conv):
     zw: int = 0
     form: int = integer.QUADS
     narrow: bool = False  # y is bytes
+    gather: bool = False  # as in images too large for a block
 
     def operands(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """x, w, bias, and a y of other values."""
@@ -62,7 +63,24 @@ def cases(vl: int) -> list[Case]:
         Case(1, 1, 130, 10, kernel=(1, 1), signed=True, zx=17),
         Case(3, 3, 2, vl + 1, kernel=(2, 2), strides=(3, 3), pads=(2, 2, 2, 2), zx=3),
     ]
+    out += strongly_dilated(vl)
     return out + [replace(c, form=integer.PAIRS, zw=i % 3) for i, c in enumerate(out)]
+
+
+def strongly_dilated(vl: int) -> list[Case]:
+    """Rows of taps so far apart that a block gathers them."""
+    return [
+        Case(37, 11, 5, vl + 2, dilations=(18, 2), pads=(18, 2, 18, 2), bh=2, zx=201, gather=True),
+        Case(50, 1, 7, 2 * vl, kernel=(3, 1), dilations=(16, 1), pads=(16, 0, 16, 0), bh=3, signed=True, zx=-9,
+             gather=True),
+        Case(30, 21, 6, vl, groups=2, dilations=(9, 9), strides=(2, 1), pads=(9, 9, 9, 9), given=True, bh=4, zx=77,
+             gather=True),
+    ]
+
+
+def test_strong_dilations_gather_their_rows() -> None:
+    large = Case(65, 65, 64, 64, dilations=(18, 18), pads=(18, 18, 18, 18))
+    assert descriptor(large, 8, 16)["gather"] and not descriptor(replace(large, dilations=(1, 1)), 8, 16)["gather"]
 
 
 def forms(flag: str, vl: int) -> list[int]:
@@ -74,7 +92,7 @@ def descriptor(c: Case, vl: int, nvreg: int) -> dict[str, int]:
     strides = (c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None
     d = integer.iconv_desc(c.geometry, vl, nvreg, form=c.form, x_signed=c.signed, x_strides=strides,
                            y_size=1 if c.narrow else 4, zx=None if c.given else c.zx, zw=c.zw)
-    return c.chosen(d | {"epi_loop": c.h % 2})
+    return c.chosen(d | {"epi_loop": c.h % 2} | ({"gather": 1} if c.gather else {}))
 
 
 EPILOGUE = "\n".join(

@@ -44,6 +44,7 @@ typedef struct {
   int zw;                                    /* zero point of the weights, in pairs only */
   int nv, narrow, r1, c1, n1, r2, c2, n2;    /* tiles as in mb_conv */
   long bh;                                   /* rows (wide) or tiles (narrow) of a block */
+  int gather;                                /* strong dilation: kh scratch rows per output row, as in mb_conv */
   int split, epi_loop;
 } mb_iconv;
 
@@ -117,8 +118,12 @@ MB_INLINE int32_t mb_iconv_seen(const mb_iconv *d, int32_t x) {
 /* -- scratch ------------------------------------------------------------------------------------ */
 MB_INLINE long mb_iconv_cols(const mb_iconv *d) { return (d->ow - 1) * d->sw + (d->kw - 1) * d->dw + 1; }
 MB_INLINE long mb_iconv_rows(const mb_iconv *d, long out_rows) {
+  if (d->gather) return out_rows * d->kh;
   return (out_rows - 1) * d->sh + (d->kh - 1) * d->dh + 1;
 }
+/* Rows that x moves on by an output row, and by a row of taps. */
+MB_INLINE long mb_iconv_sh(const mb_iconv *d) { return d->gather ? d->kh : d->sh; }
+MB_INLINE long mb_iconv_dh(const mb_iconv *d) { return d->gather ? 1 : d->dh; }
 MB_INLINE int mb_iconv_size(const mb_iconv *d) { return d->form == MB_QUADS ? 1 : 2; }
 /* Bytes of one thread; tiles.py: iconv_scratch is the same formula. */
 MB_INLINE long mb_iconv_scratch(const mb_iconv *d) {
@@ -149,7 +154,7 @@ MB_INLINE void mb_iconv_fill(const mb_iconv *d, const uint8_t *x, long first_row
   const long left = mb_min_long(d->pl, cols), in = mb_min_long(d->w, cols - left);
   for (long r = 0; r < rows; r++) {
     char *s = scratch + r * cols * ic * size;
-    const long row = first_row + r;
+    const long row = first_row + (d->gather ? r / d->kh * d->sh + r % d->kh * d->dh : r);
     if (row < 0 || row >= d->h) {
       mb_iconv_copy(d, s, 0, 1, cols * ic, zx);
       continue;
@@ -184,9 +189,9 @@ MB_INLINE mb_tile mb_iconv_tile(const mb_iconv *d, int r, int c, int tail) {
   int rem = tail && rest % MB_VL ? rest % MB_VL : MB_VL;
   int flat = d->dw == 1;
   long pix = d->ic * mb_iconv_size(d), row = mb_iconv_cols(d) * pix;
-  return (mb_tile){.mr = r * c, .wrap = c ? c : 1, .xp = d->sw * pix, .xw = d->sh * row, .yp = d->y_pix,
+  return (mb_tile){.mr = r * c, .wrap = c ? c : 1, .xp = d->sw * pix, .xw = mb_iconv_sh(d) * row, .yp = d->y_pix,
                    .yw = d->y_row, .nv = nv, .rem = rem, .n_small = d->oc < MB_VL, .n0 = (int)d->kh,
-                   .n1 = flat ? 1 : (int)d->kw, .xs0 = d->dh * row, .xs1 = d->dw * pix,
+                   .n1 = flat ? 1 : (int)d->kw, .xs0 = mb_iconv_dh(d) * row, .xs1 = d->dw * pix,
                    .b_row = (long)nv * MB_VL * d->form, .epi_loop = d->epi_loop};
 }
 
@@ -309,7 +314,7 @@ MB_INLINE void mb_iconv_unit(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf
     const int first = d->narrow ? u < d->n1 : t < d->n1;
     const long col = d->narrow ? 0 : first ? t * d->c1 : (long)d->n1 * d->c1 + (t - d->n1) * d->c2;
     mb_iconv_at a = *k;
-    a.x += ((row - row0) * d->sh * mb_iconv_cols(d) + col * d->sw) * pix;
+    a.x += ((row - row0) * mb_iconv_sh(d) * mb_iconv_cols(d) + col * d->sw) * pix;
     a.w += p * d->w_panel;
     a.sums += p * nr;
     a.y += (row * d->y_row + col * d->y_pix + p * nr) * d->y_size;
