@@ -229,10 +229,11 @@ _HOT_RUNTIME = ("mem.", "pool_")
 def numeric_flags(o: Options) -> tuple[str, ...]:
     """The arena's bytes change their type from layer to layer, so types say nothing about aliasing.
 
-    `strict`: no product is contracted with a sum, in kernels or in expressions.
+    `strict`: no product is contracted with a sum, in kernels or in expressions. `fast`: the larger of a NaN and a
+    number is what the CPU's instruction makes of them.
     """
-    strict = ("-ffp-contract=off", "-DMB_STRICT") if o.numerics == "strict" else ()
-    return ("-fwrapv", "-fno-strict-aliasing", *strict)
+    own = {"strict": ("-ffp-contract=off", "-DMB_STRICT"), "fast": ("-DMB_FAST_NAN",)}
+    return ("-fwrapv", "-fno-strict-aliasing", *own.get(o.numerics, ()))
 
 
 def object_runtime(o: Options) -> list[str]:

@@ -123,22 +123,26 @@ MB_OVERLOAD mb_vf mb_abs(mb_vf a) { return __builtin_elementwise_abs(a); }
 
 /* max and min return NaN if either is NaN. `a > b ? a : b` is one x86 instruction and yields b
  * when either is NaN, so only a NaN in a is left to catch: give a constant as the first argument
- * and the check folds away. */
-MB_OVERLOAD float mb_max(float a, float b) {
-  float t = a > b ? a : b;
-  return a != a ? a : t;
-}
+ * and the check folds away. --numerics fast leaves it out. */
+#ifdef MB_FAST_NAN
+MB_OVERLOAD float mb_or_nan(float a, float t) { return t; }
+MB_OVERLOAD mb_vf mb_or_nan(mb_vf a, mb_vf t) { return t; }
+MB_OVERLOAD double mb_or_nan(double a, double t) { return t; }
+#else
+MB_OVERLOAD float mb_or_nan(float a, float t) { return a != a ? a : t; }
+MB_OVERLOAD mb_vf mb_or_nan(mb_vf a, mb_vf t) { return mb_select(mb_ne(a, a), a, t); }
+MB_OVERLOAD double mb_or_nan(double a, double t) { return a != a ? a : t; }
+#endif
+
+MB_OVERLOAD float mb_max(float a, float b) { return mb_or_nan(a, a > b ? a : b); }
 MB_OVERLOAD mb_vf mb_max(mb_vf a, mb_vf b) {
-  return mb_select(mb_ne(a, a), a, mb_select(mb_gt(a, b), a, b));
+  return mb_or_nan(a, mb_select(mb_gt(a, b), a, b));
 }
 MB_OVERLOAD mb_vf mb_max(float a, mb_vf b) { return mb_max(mb_bcast(a), b); }
 MB_OVERLOAD mb_vf mb_max(mb_vf a, float b) { return mb_max(mb_bcast(b), a); }
-MB_OVERLOAD float mb_min(float a, float b) {
-  float t = a < b ? a : b;
-  return a != a ? a : t;
-}
+MB_OVERLOAD float mb_min(float a, float b) { return mb_or_nan(a, a < b ? a : b); }
 MB_OVERLOAD mb_vf mb_min(mb_vf a, mb_vf b) {
-  return mb_select(mb_ne(a, a), a, mb_select(mb_lt(a, b), a, b));
+  return mb_or_nan(a, mb_select(mb_lt(a, b), a, b));
 }
 MB_OVERLOAD mb_vf mb_min(float a, mb_vf b) { return mb_min(mb_bcast(a), b); }
 MB_OVERLOAD mb_vf mb_min(mb_vf a, float b) { return mb_min(mb_bcast(b), a); }

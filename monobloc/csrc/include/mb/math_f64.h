@@ -309,8 +309,8 @@ MB_OVERLOAD double mb_mod(double x, double y) {
 /* What base.h has for float; without these a double would silently be rounded to one. */
 MB_OVERLOAD double mb_abs(double x) { return mbm_magnitude(x); }
 MB_OVERLOAD double mb_neg(double x) { return -x; }
-MB_OVERLOAD double mb_max(double a, double b) { return a != a ? a : a > b ? a : b; }
-MB_OVERLOAD double mb_min(double a, double b) { return a != a ? a : a < b ? a : b; }
+MB_OVERLOAD double mb_max(double a, double b) { return mb_or_nan(a, a > b ? a : b); }
+MB_OVERLOAD double mb_min(double a, double b) { return mb_or_nan(a, a < b ? a : b); }
 MB_OVERLOAD double mb_fma(double a, double b, double c) { return mbm_fma(a, b, c); }
 
 MB_OVERLOAD double mb_relu(double x) { return x < 0.0 ? 0.0 : x; }
