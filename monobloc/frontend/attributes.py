@@ -11,10 +11,11 @@ import onnx
 
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.external import ExternalFiles
-from monobloc.frontend.tensors import tensor
+from monobloc.frontend.tensors import sparse_tensor, tensor
 
 A = onnx.AttributeProto
-_SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", A.TYPE_PROTO: "tp"}
+_SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", A.TYPE_PROTO: "tp",
+                            A.SPARSE_TENSOR: "sparse_tensor"}
 _LISTS: dict[int, str] = {
     A.FLOATS: "floats",
     A.INTS: "ints",
@@ -23,7 +24,6 @@ _LISTS: dict[int, str] = {
     A.GRAPHS: "graphs",
 }
 _REFUSED: dict[int, str] = {
-    A.SPARSE_TENSOR: "a sparse tensor",
     A.SPARSE_TENSORS: "sparse tensors",
     A.TYPE_PROTOS: "types",
 }
@@ -68,6 +68,8 @@ def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> 
     what = f"the attribute `{a.name}`"
     if kind == A.TYPE_PROTO:
         return value
+    if kind == A.SPARSE_TENSOR:
+        return sparse_tensor(value, what, files)[1].array
     readers: dict[str, Callable[[Any], Any]] = {
         "f": float,
         "i": int,

@@ -2,7 +2,7 @@
 late.
 
 A tensor's elements lie in `raw_data`, in one of five typed fields, or in another file. Type,
-shape and length are checked at once, the elements are made when somebody asks for them.
+shape and length are checked at once, the elements are made when somebody asks for them. Sparse tensors become dense.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS
 
 T = onnx.TensorProto
+MOST_DENSE = 1 << 30  # bytes that a sparse tensor of a few may become
 DTYPES: dict[int, DType] = {
     T.FLOAT: DType.F32,
     T.DOUBLE: DType.F64,
@@ -108,6 +109,38 @@ def tensor(
         read = raw.read
         return type, Const(load=lambda: _from_bytes(read(), type))
     return type, _from_field(t, what, type, stored)
+
+
+def sparse_tensor(s: onnx.SparseTensorProto, what: str, files: ExternalFiles) -> tuple[TensorType, Const]:
+    """A sparse tensor as the dense one that it stands for; its elements' places are numbers or rows of coordinates."""
+    shape = checked_shape(list(s.dims), what)
+    kind, values = tensor(s.values, f"the values of {what}", files)
+    at_type, at = tensor(s.indices, f"the indices of {what}", files)
+    type = TensorType(kind.dtype, shape)
+    if kind.dtype is DType.CHAR or kind.dtype.is_code:
+        raise UnsupportedError(f"{what} is sparse and of {kind.dtype.value}, which is not supported")
+    if type.bytes > MOST_DENSE:
+        raise UnsupportedError(f"{what} is sparse and has {type.bytes} bytes when it is dense, which is not supported",
+                               notes=[f"at most {MOST_DENSE} bytes are"])
+    count = kind.shape[0] if len(kind.shape) == 1 else -1
+    if at_type.dtype is not DType.I64 or at_type.shape not in ((count,), (count, len(shape))):
+        raise ModelError(f"{what} has values {kind} with indices {at_type}")
+    places = at.array if at_type.rank == 1 else _linear(at.array, shape, what)
+    if places.size and not 0 <= places.min() <= places.max() < type.size:
+        raise ModelError(f"{what} of {type} has an index outside of it")
+
+    def load() -> np.ndarray:
+        out = np.zeros(type.size, type.dtype.numpy)
+        out[places] = values.array
+        return out.reshape(shape)
+
+    return type, Const(load=load, once=True)
+
+
+def _linear(rows: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    if ((rows < 0) | (rows >= np.array(shape, np.int64))).any():
+        raise ModelError(f"{what} of shape {list(shape)} has an index outside of it")
+    return np.ravel_multi_index(tuple(rows.T), shape) if len(shape) else np.zeros(len(rows), np.int64)
 
 
 def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) -> Span:

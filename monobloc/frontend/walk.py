@@ -7,8 +7,9 @@ and whatever reads them is skipped without a word, so one run tells all independ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,10 @@ from monobloc.frontend.refused import refused
 from monobloc.frontend.signature import Signature, first_opset, signature
 from monobloc.frontend.sized_shapes import sized_shape
 from monobloc.frontend.source import Raw
-from monobloc.frontend.tensors import DTYPES, tensor
-from monobloc.ir.graph import Graph, Value
+from monobloc.frontend.tensors import DTYPES, sparse_tensor, tensor
+from monobloc.ir.graph import Const, Graph, Value
 from monobloc.ir.strings import string_shape, to_chars
-from monobloc.ir.types import DType
+from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef, onnx_names
 from monobloc.ops.build import Builder
 from monobloc.ops.control import OpenRegion
@@ -108,22 +109,19 @@ class Walker:
     # -- bodies ------------------------------------------------------------------------------------
     def constants(self, g: onnx.GraphProto, frame: Frame, raws: dict[int, Raw]) -> None:
         """The initializers of a graph become constants of its frame."""
-        for i, t in enumerate(g.initializer):
-            what = f"initializer '{t.name}'"
+        readers: list[tuple[str, Callable[..., tuple[TensorType, Const]]]] = [
+            *((t.name, partial(tensor, t, raw=raws.get(i))) for i, t in enumerate(g.initializer)),
+            *((s.values.name, partial(sparse_tensor, s)) for s in g.sparse_initializer)]
+        for name, read in readers:
+            what = f"initializer '{name}'"
             try:
-                if t.name in frame.names:
+                if name in frame.names:
                     raise ModelError(f"{what} is defined twice")
-                type, const = tensor(t, what, self.files, raws.get(i))
-                value: Binding = self.graph.const_value(frame.prefix + t.name, type, const)
-                self.named[value] = frame.depth  # type: ignore[index]
+                value = self.graph.const_value(frame.prefix + name, *read(what=what, files=self.files))
+                self.named[value], frame.names[name] = frame.depth, value
             except MonoblocError as e:
                 self.diagnostics.report(e.at(Loc(self.model)))
-                value = UNKNOWN
-            frame.names[t.name] = value
-        for s in g.sparse_initializer:
-            what = f"initializer '{s.values.name}'"
-            self.diagnostics.report(UnsupportedError(f"{what} is sparse, which is not supported", loc=Loc(self.model)))
-            frame.names[s.values.name] = UNKNOWN
+                frame.names[name] = UNKNOWN
 
     def body(self, nodes: Sequence[onnx.NodeProto], frame: Frame, wanted: Sequence[str]) -> None:
         """Imports what `wanted` needs."""

@@ -518,10 +518,10 @@ def initializer_of_complex(tmp: Path) -> Any:
 
 
 @case
-def initializer_sparse(tmp: Path) -> Any:
+def initializer_sparse_outside(tmp: Path) -> Any:
     m = text("g (float[2,3] x) => (float[2,3] y) { y = Add(x, w) }")
     values = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
-    where = helper.make_tensor("i", TensorProto.INT64, [1], [2])
+    where = helper.make_tensor("i", TensorProto.INT64, [1], [6])
     m.graph.sparse_initializer.append(helper.make_sparse_tensor(values, where, [2, 3]))
     return m
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -19,6 +20,7 @@ from monobloc.frontend.external import ExternalFiles, allowed
 from monobloc.frontend.importer import load_onnx
 from monobloc.frontend.source import CUT_BYTES, read_source
 from monobloc.frontend.tensors import ELEM_TYPES, tensor
+from monobloc.ir.interp import interpret
 from monobloc.ir.types import DType
 
 FUZZ = Path(__file__).with_name("frontend_fuzz.py")
@@ -81,6 +83,37 @@ def test_every_encoding_of_every_type(d: DType) -> None:
         type, const = tensor(t, "w", NOWHERE)
         assert type.dtype is d and type.shape == (1, 3)
         assert const.array.dtype == d.numpy and const.array.tobytes() == x.tobytes()
+
+
+def sparse(places: np.ndarray, dims: list[int], name: str = "w") -> onnx.SparseTensorProto:
+    values = numpy_helper.from_array(np.arange(1, len(places) + 1).astype(np.float32), name)
+    return helper.make_sparse_tensor(values, numpy_helper.from_array(places, "at"), dims)
+
+
+@pytest.mark.parametrize("places", [[1, 5], [[0, 1], [1, 2]], []])
+def test_sparse_tensors_become_dense(places: list[int] | list[list[int]]) -> None:
+    """As initializers and as Constants, by numbers and by coordinates, as onnxruntime has them"""
+    m = parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y) {z = Add(x, w)}')
+    where = np.array(places, np.int64)
+    m.graph.sparse_initializer.append(sparse(where, [2, 3]))
+    m.graph.node.extend([helper.make_node("Constant", [], ["c"], sparse_value=sparse(where, [2, 3])),
+                         helper.make_node("Sub", ["z", "c"], ["s"]), helper.make_node("Add", ["s", "w"], ["y"])])
+    x = np.float32([[1, 2, 3], [4, 5, 6]])
+    (want,) = onnxruntime.InferenceSession(m.SerializeToString()).run(None, {"x": x})
+    got = interpret(load_onnx(m).graph, {"x": x})["y"]
+    assert got.tobytes() == want.tobytes() and (got != x).sum() == len(places)
+
+
+@pytest.mark.parametrize(("places", "dims", "said"), [
+    ([6], [2, 3], "outside"), ([-1], [2, 3], "outside"), ([[0, 3]], [2, 3], "outside"), ([[0]], [2, 3], "indices"),
+    ([0, 1], [1 << 20, 1 << 19], "bytes when it is dense"), ([0], [-2], "negative"),
+])
+def test_sparse_tensors_that_lie(places: list[int], dims: list[int], said: str) -> None:
+    m = model_with()
+    m.graph.sparse_initializer.append(sparse(np.array(places, np.int64), dims))
+    m.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, None))
+    with pytest.raises(MonoblocError, match=said):
+        load_onnx(m)
 
 
 def test_bools_are_zero_or_one() -> None:
