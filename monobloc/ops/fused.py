@@ -278,6 +278,49 @@ class IsAllFinite(OpDef):
         return [b.one("Reshape", b.one("LessOrEqual", total, b.const(0, DType.I32)), shape=[])]
 
 
+class GatedAdd(OpDef):
+    """X + Y * gate, where the gate has one number for each row"""
+
+    name = "GatedAdd"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, y, gate = n.inputs[:3]
+        if n.input(3) is not None:
+            n.unsupported("GatedAdd with weights of its gate, which onnxruntime has for GPUs alone,")
+        return [b.one("Add", x, b.one("Mul", y, gate))]
+
+
+class UnfoldTensor(OpDef):
+    """Windows of `size` entries every `step` along an axis; a window's entries are the last axis"""
+
+    name = "UnfoldTensor"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, size, step = n.inputs[0], int(n.attrs["size"]), int(n.attrs.get("step", 1))
+        rank = x.type.rank
+        axis = int(n.attrs.get("dim", -1))
+        if not -rank <= axis < rank or step < 1 or not 0 < size <= x.shape[axis]:
+            n.fail(f"has windows of {size} every {step} along axis {axis} of {x.type}")
+        axis %= rank
+        at = np.arange(0, x.shape[axis] - size + 1, step)[:, None] + np.arange(size)
+        y = read_as(b, n, "Gather", [x, b.const(at)], axis=axis)
+        order = [k for k in range(rank + 1) if k != axis + 1]
+        return [b.one("Transpose", y, perm=[*order, axis + 1])]
+
+
+class ConvTransposeWithDynamicPads(OpDef):
+    """ConvTranspose whose pads are an input"""
+
+    name = "ConvTransposeWithDynamicPads"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        pads = {} if n.input(2) is None else {"pads": n.ints(2)}
+        return [read_as(b, n, "ConvTranspose", [*n.inputs[:2], n.input(3)], 11, **n.attrs, **pads)]
+
+
 class SameAsOnnx(OpDef):
     """Operators that ONNX took over as they were, or with more types"""
 

@@ -12,6 +12,7 @@ from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.build import channels_first, channels_last, read_as
 from monobloc.ops.fused import plus, silu
+from monobloc.ops.qlinear import real
 from monobloc.ops.reduce import wide
 
 F32 = DType.F32
@@ -78,15 +79,15 @@ class EmbedLayerNormalization(OpDef):
         if ids.type.rank != 2:
             n.fail(f"input ids are {ids.type}, must be [batch, sequence]")
         at = b.ints(range(ids.shape[1])) if at is None else at
-        total = plus(b, self._rows(b, n, words, ids), self._rows(b, n, places, at))
-        if segments is not None and kinds is not None:
-            total = plus(b, total, self._rows(b, n, kinds, segments))
+        read = [(words, ids), (places, at), (kinds, segments)]
+        rows = [read_as(b, n, "Gather", [t, k], axis=0) for t, k in read if t is not None and k is not None]
+        return self.summed(b, n, rows, gamma, beta, mask)
+
+    def summed(self, b: Any, n: Any, rows: list[Value], gamma: Value, beta: Value, mask: Value | None) -> list[Value]:
+        total = plus(b, *rows)
         attrs = {"axis": 2, "epsilon": float(n.attrs.get("epsilon", 1e-12))}
         y = b.emit("LayerNormalization", [total, gamma, beta], attrs)[0]
-        return [y, self._lengths(b, ids, mask), total]
-
-    def _rows(self, b: Any, n: Any, table: Value, ids: Value) -> Value:
-        return read_as(b, n, "Gather", [table, ids], axis=0)
+        return [y, self._lengths(b, n.inputs[0], mask), total]
 
     def _lengths(self, b: Any, ids: Value, mask: Value | None) -> Value:
         """How many elements of each row of the mask are 1"""
@@ -94,6 +95,44 @@ class EmbedLayerNormalization(OpDef):
             return b.const(np.zeros(ids.shape[0], np.int32))
         ones = b.one("Cast", b.one("Equal", mask, b.const(1, mask.dtype)), to=DType.I32)
         return b.one("ReduceSum", ones, axes=[1], keepdims=0)
+
+
+class QEmbedLayerNormalization(EmbedLayerNormalization):
+    """The same of tables of bytes, one scale and zero point for each: only the rows that are read become floats."""
+
+    name = "QEmbedLayerNormalization"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        tables, mask, scales, zeros = n.inputs[2:7], n.inputs[7], n.inputs[8:13], n.inputs[13:18]
+        scaled = list(zip(tables, scales, zeros, strict=True))
+        gamma, beta = (real(b, n, *t) for t in scaled[3:])
+        ids, segments = n.inputs[:2]
+        at = [ids, b.ints(range(ids.shape[-1])), segments]
+        rows = [real(b, n, read_as(b, n, "Gather", [t, k], axis=0), s, z)
+                for (t, s, z), k in zip(scaled[:3], at, strict=True) if t is not None and k is not None]
+        return self.summed(b, n, rows, gamma, beta, mask)
+
+
+class GatedRMSNorm(OpDef):
+    """RMSNormalization in groups of as many elements as the scale has, times the activation of a gate; in float32"""
+
+    name = "GatedRMSNorm"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, scale, gate = (v if v.dtype is F32 else b.one("Cast", v, to=F32) for v in n.inputs)
+        size, name = scale.type.size, n.attrs.get("activation", "silu")
+        if scale.type.rank != 1 or not x.type.rank or x.shape[-1] % max(size, 1) or gate.shape != x.shape:
+            n.fail(f"normalizes {x.type} in groups of {list(scale.shape)}, with the gate {gate.type}")
+        if name not in ("silu", "swish", "sigmoid"):
+            n.fail(f"has the unknown activation {name!r}, must be silu, swish or sigmoid")
+        groups = b.one("Reshape", x, shape=[*x.shape[:-1], x.shape[-1] // size, size])
+        epsilon = float(n.attrs.get("epsilon", 1e-5))
+        y = b.one("RMSNormalization", groups, scale, axis=x.type.rank, epsilon=epsilon)
+        gate = b.one("Sigmoid", gate) if name == "sigmoid" else silu(b, gate)
+        y = b.one("Mul", b.one("Reshape", y, shape=list(x.shape)), gate)
+        to = n.inputs[0].dtype
+        return [y if to is F32 else b.one("Cast", y, to=to)]
 
 
 class GroupNorm(OpDef):

@@ -19,7 +19,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, call, cast, idx, lift, reduce, se
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef, Tol
-from monobloc.ops.contract import NAN, NAN_LOST, Edge, f32, i64
+from monobloc.ops.contract import NAN, NAN_LOST, Edge, f32, i32, i64
 from monobloc.ops.indexing import checked, checked_c, index_dtype
 from monobloc.ops.movement import clamp
 from monobloc.ops.sample import work_type
@@ -303,6 +303,97 @@ const double {a}_from = (double){a}_low + {a}c * (double){a}_cell;
       const long {a}0 = (long){a}_at, {a}1 = {a}0 < {size - 1} ? {a}0 + 1 : {a}0;
       const T {a}t = {a}_at - {a}0;"""
     return region, loop
+
+
+class CropAndResize(OpDef):
+    """Regions, of corners between 0 and 1, resized so that their corners are the crops'; beyond the image a number"""
+
+    name = "CropAndResize"
+    domain = "com.microsoft"
+    example = {"size": [1, 2], "mode": "bilinear", "outside": 5.0}
+    edges = (
+        Edge("indices", "a batch that is none makes the run fail",
+             (np.ones((1, 1, 2, 2), np.float32), f32([0, 0, 1, 1]), i32(1)), ()),
+        Edge("NaN", "a region of NaN lies beyond the image", (np.ones((1, 1, 2, 2), np.float32), f32([NAN, 0, 1, 1]),
+             i32(0)), (f32(5, 5).reshape(1, 1, 1, 2),)),
+    )
+    tol = Tol(1e-4, 1e-4)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        size, mode = n.ints(3), n.attrs.get("mode", "bilinear")
+        if mode not in ("bilinear", "nearest") or len(size) != 2 or min(size) < 1:
+            n.fail(f"has the crop size {size} and the mode {mode!r}, must be bilinear or nearest")
+        outside = float(n.attrs.get("extrapolation_value", 0.0))
+        return b.emit(self.name, n.inputs[:3], {"size": size, "mode": mode, "outside": outside})
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        return [_aligned(ins, attrs)]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        x, rois, at = xs
+        assert x is not None and rois is not None and at is not None
+        ends = rois.astype(work_type(DType.of(rois.dtype)).numpy)  # whose rounding decides ties
+        axes = []
+        for k, (cells, n) in enumerate(zip(attrs["size"], x.shape[2:], strict=True)):
+            low, high = ends[:, k], ends[:, 2 + k]
+            step = (high - low) * (n - 1) / ends.dtype.type(max(cells - 1, 1))
+            pos = low[:, None] * (n - 1) + np.arange(cells, dtype=ends.dtype) * step[:, None]
+            pos = pos if cells > 1 else (low + high)[:, None] * (0.5 * (n - 1))
+            ok = (pos >= 0) & (pos <= n - 1)
+            axes.append((np.where(ok, pos, 0), ok))
+        ok = axes[0][1][:, :, None] & axes[1][1][:, None, :]
+        parts: Any = 0.0
+        for (i, u), (j, w) in itertools.product(*(self._ends(pos, attrs["mode"]) for pos, _ in axes)):
+            i, j, weight = i[:, :, None], j[:, None, :], u[:, :, None] * w[:, None, :]
+            data = np.moveaxis(x.astype(np.float64), 1, -1)[at.reshape(-1, 1, 1), i, j]
+            parts = parts + np.where(weight[..., None] == 0, 0, data * weight[..., None])
+        return np.moveaxis(np.where(ok[..., None], parts, attrs["outside"]), -1, 1).astype(x.dtype)
+
+    def _ends(self, pos: Array, mode: str) -> list[tuple[Array, Array]]:
+        """Pixels and their weights"""
+        low = np.floor(pos + 0.5 * (mode == "nearest")).astype(np.int64)
+        return [(low, np.ones(pos.shape))] if mode == "nearest" else [
+            (low, 1 - (pos - low)), (np.ceil(pos).astype(np.int64), pos - low)]
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, rois, at = xs
+        assert x is not None and rois is not None and at is not None
+        v, a = n.used[0], n.attrs
+        work = work_type(v.dtype)
+        image = checked(at, n.used[2], v.shape[0], a)
+
+        def axis(k: int, roi: Expr, cell: Expr) -> tuple[Expr, list[tuple[Expr, Expr]]]:
+            n, cells = v.shape[2 + k], a["size"][k]
+            low, high = (cast(rois(roi, idx(j)), work) for j in (k, 2 + k))
+            raw = (low + high) * (0.5 * (n - 1))
+            if cells > 1:  # in the order of onnxruntime, so that ties are the same
+                raw = low * (n - 1) + cast(cell, work) * call("div", (high - low) * (n - 1), lift(cells - 1, work))
+            ok = all_of((raw.ge(0), raw.le(n - 1)))
+            pos = select(ok, raw, lift(0, work))
+            floor = call("floor", pos + 0.5 if a["mode"] == "nearest" else pos)
+            first, t = clamp(cast(floor, DType.I64), n), pos - floor
+            if a["mode"] == "nearest":
+                return ok, [(first, lift(1, work))]
+            return ok, [(first, 1 - t), (clamp(cast(call("ceil", pos), DType.I64), n), t)]
+
+        def value(*i: Expr) -> Expr:
+            roi, c, *cell = i
+            (inside_h, rows), (inside_w, columns) = (axis(k, roi, cell[k]) for k in range(2))
+            total = lift(0, work)
+            for (p, u), (q, w) in itertools.product(rows, columns):
+                weight = u * w
+                total = total + select(weight.eq(0), lift(0, work), cast(x(image(roi), c, p, q), work) * weight)
+            return cast(select(all_of((inside_h, inside_w)), total, lift(a["outside"], work)), v.dtype)
+
+        return value
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((2, 3, 7, 6)).astype(np.float32)
+        rois = rng.uniform(-0.2, 1.2, (4, 4)).astype(np.float32)
+        rois[0] = 0, 0, 1, 1
+        at = np.array([0, 1, 1, 0], np.int32)
+        for mode, size in (("bilinear", [3, 4]), ("nearest", [4, 3]), ("bilinear", [1, 2])):
+            yield Case((x, rois, at), {"size": size, "mode": mode, "outside": 0.5}, f"{mode}_{size[0]}")
 
 
 class MaxRoiPool(OpDef):

@@ -103,8 +103,16 @@ class Unique(OpDef):
     """Values without repetition; of a row of numbers"""
 
     name = "Unique"
+    aliases = ("com.microsoft::Unique",)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Any]:
+        if not n.domain:
+            return self._unique(b, n)[: n.n_outputs]
+        n.attrs["sorted"] = 0  # onnxruntime's own does not sort, and does not say where each was first
+        values, _, *more = self._unique(b, n)
+        return [values, *more][: n.n_outputs]
+
+    def _unique(self, b: Any, n: Any) -> Sequence[Any]:
         x, axis = n.inputs[0], n.attrs.get("axis")
         if x.const is not None:
             return self._constant(b, n, x.const.array)
@@ -114,7 +122,7 @@ class Unique(OpDef):
         values, order = b.emit("TopK", [flat], {"axis": 0, "k": x.type.size, "largest": 0}, outputs=2)
         out = b.emit("UniqueRuns", [values, order], {"sorted": int(n.attrs.get("sorted", 1))}, outputs=5)
         count = out[4]
-        return [v if k == 2 else Ragged(v, {0: count}) for k, v in enumerate(out[: n.n_outputs])]
+        return [v if k == 2 else Ragged(v, {0: count}) for k, v in enumerate(out[:4])]
 
     def _constant(self, b: Any, n: Any, x: Array) -> Sequence[Value]:
         axis = n.attrs.get("axis")
@@ -129,7 +137,7 @@ class Unique(OpDef):
             values = np.take(values, order, 0 if axis is None else axis)
             first, inverse, counts = first[order], rank[inverse], counts[order]
         indices = [v.astype(np.int64) for v in (first, inverse, counts)]
-        return [b.const(v) for v in (values, *indices)][: n.n_outputs]
+        return [b.const(v) for v in (values, *indices)]
 
 
 class UniqueRuns(OpDef):

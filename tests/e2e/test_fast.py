@@ -1,4 +1,4 @@
-"""`--numerics fast`: what is without NaN keeps every bit; a NaN may lose against a number, and by default never does."""
+"""`--numerics fast`: what is without NaN keeps every bit; a NaN may lose against a number, by default never."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_microsoft import F, agree, compiled, f32, node, some
+from test_microsoft import F, agree, compiled, f32, node, runtime, some
 from test_o2_onnx import Array, ours
 
 from monobloc.errors import MonoblocError
@@ -124,6 +124,31 @@ def test_others() -> None:
         agree("GridSample", [f32(1, 2, 4, 5), grid], mode=mode, align_corners=1)
 
 
+def test_regions_are_cropped_and_resized() -> None:
+    x, rois, at = f32(2, 3, 5, 6), F([[0, 0, 1, 1], [0.2, 0.1, 0.7, 1.3], [0.9, 0.8, 0.1, 0.2]]), np.int32([0, 1, 1])
+    for mode in ("bilinear", "nearest"):
+        for size in ([3, 4], [1, 1]):
+            agree("CropAndResize", [x, rois, at, np.int32(size)], const=[3], mode=mode, extrapolation_value=-2.0)
+
+
+def test_unfold_unique_and_dynamic_pads() -> None:
+    agree("UnfoldTensor", [f32(2, 7)], dim=1, size=3, step=2)
+    agree("UnfoldTensor", [f32(7, 2, 3)], dim=-3, size=2)
+    agree("Unique", [F([3, 1, 3, 2, 1])], 3, const=[0])
+    for pads in ([1, 1, 1, 1], [0, 1, 1, 0]):
+        agree("ConvTransposeWithDynamicPads", [f32(1, 2, 4, 4), f32(2, 3, 3, 3), np.int64(pads), f32(3)], const=[1, 2],
+              strides=[2, 2])
+    model, _ = node("UnfoldTensor", [f32(2, 7)], dim=1, size=8)
+    with pytest.raises(MonoblocError, match="windows of 8 every 1 along axis 1"):
+        load_onnx(model)
+
+
+def test_unique_of_data() -> None:
+    model, feeds = node("Unique", [F([3, 1, 3, 2, 1])], 3)
+    for got, want in zip(ours(model, feeds), runtime(model, feeds), strict=True):
+        assert got.dtype == want.dtype and np.array_equal(got.reshape(-1)[: want.size], want)
+
+
 # -- normalizations -------------------------------------------------------------------------------------
 def test_skip_layer_normalization() -> None:
     x, skip, gamma, beta, bias = f32(2, 3, 16), f32(2, 3, 16), f32(16), f32(16), f32(16)
@@ -157,6 +182,27 @@ def test_embeddings() -> None:
     agree("EmbedLayerNormalization", [ids, None, *tables[:2], None, *norm], 2)
     at = RNG.integers(0, 8, (2, 5)).astype(np.int32)
     agree("EmbedLayerNormalization", [ids, kinds, *tables, *norm, mask, at], 2)
+
+
+def test_embeddings_of_bytes() -> None:
+    ids, kinds = np.int32([[1, 2, 0], [8, 8, 3]]), np.int32([[0, 1, 0], [1, 1, 0]])
+    for dtype in (np.uint8, np.int8):
+        tables = [some(dtype, *s) for s in ((9, 16), (8, 16), (2, 16), (16,), (16,))]
+        scales, zeros = [F(s) for s in (0.1, 0.2, 0.05, 0.01, 0.02)], [dtype(z) for z in (3, 9, 120, 100, 13)]
+        ins = [ids, kinds, *tables, np.int32([[1, 1, 0], [1, 1, 1]]), *scales, *zeros]
+        agree("QEmbedLayerNormalization", ins, 2, const=range(2, 18), epsilon=1e-5)
+        ins[1] = ins[4] = ins[10] = ins[15] = None
+        agree("QEmbedLayerNormalization", ins, 2, const=[k for k in range(2, 18) if ins[k] is not None])
+
+
+def test_gates() -> None:
+    agree("GatedAdd", [f32(2, 3, 8), f32(2, 3, 8), f32(2, 3, 1)])
+    for activation in ("silu", "swish", "sigmoid"):
+        agree("GatedRMSNorm", [f32(2, 3, 8), f32(4), f32(2, 3, 8)], activation=activation, epsilon=1e-5)
+    agree("GatedRMSNorm", [v.astype(np.float16) for v in (f32(2, 8), f32(8), f32(2, 8))])
+    model, _ = node("GatedAdd", [f32(2, 8), f32(2, 8), f32(2, 4), f32(4, 1)])
+    with pytest.raises(MonoblocError, match="weights of its gate"):
+        load_onnx(model)
 
 
 def test_group_norm() -> None:

@@ -93,7 +93,8 @@ def sparse(places: np.ndarray, dims: list[int], name: str = "w") -> onnx.SparseT
 @pytest.mark.parametrize("places", [[1, 5], [[0, 1], [1, 2]], []])
 def test_sparse_tensors_become_dense(places: list[int] | list[list[int]]) -> None:
     """As initializers and as Constants, by numbers and by coordinates, as onnxruntime has them"""
-    m = parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y) {z = Add(x, w)}')
+    head = '<ir_version: 8, opset_import: ["" : 18]>'
+    m = parser.parse_model(f"{head} g (float[2,3] x) => (float[2,3] y) {{ z = Add(x, w) }}")
     where = np.array(places, np.int64)
     m.graph.sparse_initializer.append(sparse(where, [2, 3]))
     m.graph.node.extend([helper.make_node("Constant", [], ["c"], sparse_value=sparse(where, [2, 3])),
