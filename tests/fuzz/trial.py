@@ -114,13 +114,13 @@ def trial(
     batch: Sequence[Labelled], folder: Path, o: Options, modes: Sequence[str] = MODES
 ) -> tuple[list[Finding], list[str]]:
     """Everything wrong with a batch, and what was refused, with the reason."""
-    found, bits, refused = [], {}, set[str]()
+    found, seen, refused = [], {}, set[str]()
     for mode in modes:
         bad, answers, no = failures(batch, folder / mode, replace(o, lto=mode))  # type: ignore[arg-type]
         found += bad
         refused |= set(no)
         for name, got in answers.items():
-            first = bits.setdefault(name, got)
+            first = seen.setdefault(name, got)
             for k in got:
                 if bits(got[k]) != bits(first[k]):
                     label, b = next((x, y) for x, y in batch if f"{x} {y.seed}" == name)
