@@ -16,6 +16,7 @@ import numpy as np
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
 from monobloc.frontend.importing import Choices, Imported, Told, as_declared, fixed_shapes, guarded, told, unknown_name
+from monobloc.frontend.limits import Limits
 from monobloc.frontend.state import finish
 from monobloc.frontend.tflite import (
     arithmetic,
@@ -46,10 +47,12 @@ from monobloc.frontend.tflite.schema import (
     Tensor,
     read_model,
 )
+from monobloc.frontend.tflite.sized import decides, read_sized
 from monobloc.frontend.tflite.stored import densified, unpacked
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
+from monobloc.ops.sized import Ragged, packed
 
 MAX_CALLS = 20
 
@@ -118,7 +121,9 @@ class _Import:
                                               names))
         for p, t in enumerate(self.main.inputs):
             try:
-                body.held[t] = Held(last=self._input(names[p], self.main.tensors[t]))
+                v = self._input(names[p], self.main.tensors[t])
+                body.held[t] = Held(last=v)
+                body.limits.name(names[p], v)
             except MonoblocError as e:
                 self._report(e)
 
@@ -154,7 +159,7 @@ class _Import:
             if self.main.tensors[t].type == COMPLEX:
                 self._report(UnsupportedError(f"output '{name}' is complex, which is not supported"))
                 continue
-            found = body.value(t)
+            found = body.value(t) if t not in body.sized else packed(body.builder, body.sized[t], name)
             if found is not None:
                 self.graph.outputs.append((name, found))
             elif t not in body.broken:
@@ -194,7 +199,7 @@ class _Body:
     """The operators of one subgraph, written into a graph"""
 
     def __init__(self, model: Model, sub: SubGraph, graph: Graph, states: States, diagnostics: Diagnostics,
-                 choices: Choices, depth: int = 0) -> None:
+                 choices: Choices, depth: int = 0, limits: Limits | None = None) -> None:
         self.model, self.sub, self.graph, self.states = model, sub, graph, states
         self.diagnostics, self.choices, self.depth = diagnostics, choices, depth
         self.reshaped = bool(choices.shapes) or choices.ignore_shapes
@@ -203,6 +208,8 @@ class _Body:
         self.broken: set[int] = set()
         self.named: set[Value] = set()
         self.resources: dict[int, str] = {}
+        self.sized: dict[int, Ragged] = {}
+        self.limits = limits or Limits(choices.max_values)
 
     def run(self) -> None:
         for k, o in enumerate(self.sub.operators):
@@ -229,24 +236,41 @@ class _Body:
         if o.name == "CALL_ONCE":
             return self._init((o.options or EMPTY).whole(0))
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
-        held = [None if t < 0 else self._input(t) for t in o.inputs]
+        ragged = [self.sized.get(t) for t in o.inputs]
+        held = [None if t < 0 or r is not None else self._input(t) for t, r in zip(o.inputs, ragged, strict=True)]
         node = TflNode(
             o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
             [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
             [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], o.custom, self.choices.micro,
             call=self._call, passes=self._passes,
         )
-        found = READERS[o.name](node)
+        if any(ragged) or decides(o.name, held):
+            values = [r or (None if h is None else node.last(h)) for r, h in zip(ragged, held, strict=True)]
+            made = read_sized(node, values, self.limits)
+            found = [self._held(t, v) for t, v in zip(o.outputs, made, strict=False)]
+        else:
+            found = READERS[o.name](node)
         if len(found) < len(o.outputs):
             raise UnsupportedError(f"{len(o.outputs)} outputs are not supported")
         for t, v in zip(o.outputs, found, strict=False):
             self.held[t] = self._named(Held(last=v) if isinstance(v, Value) else v, self.sub.tensors[t], loc)
+
+    def _held(self, index: int, v: Value | Ragged) -> Held | None:
+        """A tensor of a size that data decide is held beside the others."""
+        if isinstance(v, Value):
+            return Held(last=v)
+        t = self.sub.tensors[index]
+        if v.dtype is not TYPES.get(t.type):
+            raise ModelError(f"{t.what} is declared {t.text}, but is {v.type}")
+        self.sized[index] = v
+        return None
 
     def _named(self, h: Held | None, t: Tensor, loc: Loc) -> Held | None:
         """The tensor's own name for what was made, once its type is what the file says"""
         if h is None:
             return None
         v = h.made
+        self.limits.name(t.name, v)
         shape = v.shape if h.last is not None else tuple(v.shape[k] for k in (0, 2, 3, 1))
         known = not self.reshaped and t.shape and all(s >= 0 for s in t.signature)
         dtype, declared = (DType.F32, (*t.shape, 2)) if t.type == COMPLEX else (TYPES.get(t.type), t.shape)
@@ -289,7 +313,7 @@ class _Body:
             raise ModelError(f"gives {len(given)} values to graph {number}, which takes {len(sub.inputs)}")
         if self.depth > MAX_CALLS:
             raise ModelError(f"graphs call each other more than {MAX_CALLS} deep")
-        body = _Body(self.model, sub, graph, states, self.diagnostics, self.choices, self.depth + 1)
+        body = _Body(self.model, sub, graph, states, self.diagnostics, self.choices, self.depth + 1, self.limits)
         body.held = {t: Held(last=v) for t, v in zip(sub.inputs, given, strict=True)}
         body.run()
         if states.before:
