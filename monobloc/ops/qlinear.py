@@ -6,17 +6,21 @@ They become one loop nest, and scales and zero points that cancel are seen by th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef, registry
 from monobloc.ops.build import channels_first, channels_last, read_as, reading
+from monobloc.ops.quant import limits
 from monobloc.ops.reduce import normalized_axes
 
-F32 = DType.F32
+F32, I64 = DType.F32, DType.I64
 
 
 # -- bytes and numbers --------------------------------------------------------------------------------
@@ -72,14 +76,35 @@ class QLinearLeakyRelu(Quantized):
 
 
 class QLinearSoftmax(Quantized):
-    """`opset` says how: before 13 everything from the axis on is one row."""
+    """In integers, as onnxruntime has it: exponentials out of a table, a quotient rounded half up, and 1 / Y's scale
+    cut to an integer. `opset` says what a row is: before 13 it is everything from the axis on."""
 
     name = "QLinearSoftmax"
 
-    def between(self, b: Any, n: Any, x: Value) -> Value:
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, zero = n.inputs[0], n.input(4)
         opset = int(n.attrs["opset"])
-        axis = int(n.attrs.get("axis", -1 if opset >= 13 else 1))
-        return read_as(b, n, "Softmax", [x], opset, axis=axis)
+        axis, = normalized_axes([int(n.attrs.get("axis", -1 if opset >= 13 else 1))], x.type.rank)
+        axes = [axis] if opset >= 13 else list(range(axis, x.type.rank))
+        scale, y_scale = (float(n.const(k, what).item()) for k, what in ((1, "X's scale"), (3, "Y's scale")))
+        lo, hi = limits(x.dtype)
+        table = softmax_table(scale, math.prod(x.shape[k] for k in axes))
+        wide = b.one("Cast", x, to=I64)
+        top = b.one("ReduceMax", wide, axes=axes, keepdims=1)
+        e = b.one("Gather", b.const(table), b.one("Add", b.one("Sub", wide, top), b.const(len(table) - 1, I64)), axis=0)
+        total = b.one("ReduceSum", e, axes=axes, keepdims=1)
+        half = b.one("Div", total, b.const(2, I64))
+        factor = int(np.float32(1) / np.float32(y_scale))
+        y = b.one("Add", b.one("Mul", e, b.const(factor, I64)), half)
+        y = b.one("Div", y, b.one("Max", total, b.const(1, I64)))
+        y = b.one("Add", y, b.const(0 if zero is None else int(n.const(4, "Y's zero point").item()), I64))
+        return [b.one("Cast", b.one("Min", b.one("Max", y, b.const(lo, I64)), b.const(hi, I64)), to=x.dtype)]
+
+
+def softmax_table(scale: float, row: int) -> np.ndarray:
+    """exp(scale * (k - 255)) at k, as integers of which a row's sum fits into 32 bits"""
+    one = min((2**32 - 1) / max(row, 1), float(2**23 - 1))
+    return np.rint(one * np.exp((np.arange(256) - 255) * scale)).astype(np.int64)
 
 
 class QLinearReduceMean(Quantized):

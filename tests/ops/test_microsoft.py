@@ -115,7 +115,10 @@ def test_quantized_functions(dtype: Any) -> None:
     agree("QLinearLeakyRelu", [x, F(0.05), z, F(0.04), z], const=[1, 2, 3, 4], alpha=0.2)
     agree("QLinearLeakyRelu", [x, F(0.05), z, F(0.04), z], const=[1, 2, 3, 4])
     for opset, axis in ((13, -1), (13, 1), (12, 1), (11, 2)):
-        agree("QLinearSoftmax", [x, F(0.05), z, F(1 / 256), dtype(0)], const=[1, 2, 3, 4], opset=opset, axis=axis)
+        for scale in (F(1 / 256), F(0.00392157)):  # 1 / the second is cut to 254
+            for y_zero in {0, int(np.iinfo(dtype).min)}:
+                agree("QLinearSoftmax", [x, F(0.05), z, scale, dtype(y_zero)], const=[1, 2, 3, 4], off=0,
+                      opset=opset, axis=axis)
 
 
 @pytest.mark.parametrize("dtype", BYTES)
