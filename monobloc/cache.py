@@ -48,6 +48,15 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+def file_state(path: str) -> list[int]:
+    """What changes when a file is replaced or written; nothing for a file that is not there."""
+    try:
+        s = os.stat(path)
+    except OSError:
+        return []
+    return [s.st_size, s.st_mtime_ns, s.st_ino, s.st_dev]
+
+
 def tree_digest(folder: Path) -> str:
     """One digest of the names and contents of all files below a folder."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())

@@ -9,14 +9,13 @@ Runs of zeros, which are room for weights, are not stored.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monobloc.cache import Cache, file_digest, key
+from monobloc.cache import Cache, file_digest, file_state, key
 from monobloc.object import ar
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class KnownLink:
             return None
         (size,) = _HEAD.unpack_from(data)
         head: dict[str, Any] = json.loads(data[_HEAD.size : _HEAD.size + size])
-        if any(_state(path) != state for path, state in head["read"]):
+        if any(file_state(path) != state for path, state in head["read"]):
             return None
         at = _HEAD.size + size
         with open(out, "wb") as f:
@@ -63,7 +62,7 @@ class KnownLink:
         if any("\\" in p for p in others):
             return  # escaped: whatever its name is
         blocks = list(_blocks(out))
-        head = {"read": [[p, _state(p)] for p in others], "size": out.stat().st_size, "stdout": said[0],
+        head = {"read": [[p, file_state(p)] for p in others], "size": out.stat().st_size, "stdout": said[0],
                 "stderr": said[1], "blocks": [[at, len(b)] for at, b in blocks], "mode": out.stat().st_mode & 0o777}
         text = json.dumps(head).encode()
         map_text = link_map.read_bytes() if link_map is not None else b""
@@ -80,7 +79,7 @@ def known_link(cache: Cache | None, job: LinkJob, words: Sequence[str], tool: st
         return None  # the linker will tell
     if any(f[-1] is True for f in files):
         return None  # its members are elsewhere
-    folders = [[str(d), _state(str(d))] for d in job.libc.libdirs] if job.libc else []
+    folders = [[str(d), file_state(str(d))] for d in job.libc.libdirs] if job.libc else []
     return KnownLink(cache, key(what="link", tool=tool, words=list(words), exports=list(job.exports), files=files,
                                 folders=folders, map=job.map is not None))
 
@@ -88,14 +87,6 @@ def known_link(cache: Cache | None, job: LinkJob, words: Sequence[str], tool: st
 def _is_thin(path: Path) -> bool:
     with open(path, "rb") as f:
         return f.read(len(ar.THIN)) == ar.THIN
-
-
-def _state(path: str) -> list[int]:
-    try:
-        s = os.stat(path)
-    except OSError:
-        return []
-    return [s.st_size, s.st_mtime_ns, s.st_ino, s.st_dev]
 
 
 def _listed(rules: str) -> list[str]:

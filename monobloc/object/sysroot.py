@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from monobloc.cache import Cache
+from monobloc.cache import Cache, file_state, key
 from monobloc.errors import ToolchainError
 from monobloc.object.toolchain import Libc, Tools, find_tools, run
 from monobloc.targets import Target
@@ -41,18 +41,18 @@ def tell(text: str) -> None:
 
 def libc_for(target: Target, cache: Cache | None, announce: Announce = tell) -> Libc:
     """The system's libc, or else our own musl."""
-    return system_libc(target) or harvest(target, cache, announce=announce)
+    return system_libc(target, cache) or harvest(target, cache, announce=announce)
 
 
 # -- the system's ----------------------------------------------------------------------------------
 
 
-def system_libc(target: Target) -> Libc | None:
+def system_libc(target: Target, cache: Cache | None = None) -> Libc | None:
     """Where the system's compiler for that target finds its files; None without such a compiler."""
     for name in ("cc", f"{target.gnu_prefix}-gcc"):
         cc = shutil.which(name)
-        if cc and _machine(_ask(cc, "-E", "-v", "-x", "c", "/dev/null")) == target.arch:
-            if found := _from_compiler(cc, target):
+        if cc and _machine(_ask(cc, cache, "-E", "-v", "-x", "c", "/dev/null")) == target.arch:
+            if found := _from_compiler(cc, target, cache):
                 return found
     return None
 
@@ -63,22 +63,39 @@ def _machine(text: str) -> str:
     return found[1] if found else ""
 
 
+_NAMED = re.compile(r"(?<![\w.-])/[^\s:\"'=]+")
+
+
 @functools.cache
-def _ask(cc: str, *arguments: str) -> str:
+def _ask(cc: str, cache: Cache | None, *arguments: str) -> str:
+    """What a compiler says of itself; kept while it is the same file, and what it named is there, or still is not."""
+    k = key(what="asked", cc=cc, state=file_state(os.path.realpath(cc)), arguments=arguments)
+    known = cache.get(k) if cache else None
+    if known is not None:
+        text, there = json.loads(known)
+        if there == _there(text):
+            return str(text)
     try:
         ran = run([cc, *arguments], what=f"asking `{cc}`")
     except ToolchainError:
         return ""
-    return ran.stdout + ran.stderr
+    text = ran.stdout + ran.stderr
+    if cache:
+        cache.put(k, json.dumps([text, _there(text)]).encode())
+    return text
 
 
-def _from_compiler(cc: str, target: Target) -> Libc | None:
-    libdirs = _library_folders(_ask(cc, "-print-search-dirs"))
+def _there(text: str) -> list[str]:
+    return sorted(p for p in set(_NAMED.findall(text)) if os.path.exists(p))
+
+
+def _from_compiler(cc: str, target: Target, cache: Cache | None) -> Libc | None:
+    libdirs = _library_folders(_ask(cc, cache, "-print-search-dirs"))
     paths = {n: next((d / n for d in libdirs if (d / n).is_file()), None) for n in (*_START, *_END, "libstdc++.so")}
     start, end = ([p.resolve() for n in names if (p := paths[n])] for names in (_START, _END))
     if len(start) != len(_START) or len(end) != len(_END):
         return None  # a compiler without libc's development files
-    c, cpp = (search_paths(_ask(cc, "-E", "-v", "-x", x, "/dev/null")) for x in ("c", "c++"))
+    c, cpp = (search_paths(_ask(cc, cache, "-E", "-v", "-x", x, "/dev/null")) for x in ("c", "c++"))
     return Libc(
         start=tuple(start),
         end=(*_IF_USED, *(("-lstdc++",) if paths["libstdc++.so"] else ()), *_LIBS, *map(str, end)),

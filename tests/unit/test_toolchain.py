@@ -227,6 +227,27 @@ def test_user_code_with_the_systems_libc(lto: Lto, tmp_path: Path) -> None:
     assert subprocess.run([out], capture_output=True, check=True).stdout == b"1.414\n"
 
 
+def test_what_a_compiler_says_is_kept_while_it_is_true(tmp_path: Path) -> None:
+    cc, said, cache = tmp_path / "cc", tmp_path / "said", Cache(tmp_path / "cache")
+
+    def asked() -> tuple[str, int]:
+        sysroot._ask.cache_clear()  # as in the next process
+        before = len(said.read_text().splitlines()) if said.exists() else 0
+        text = sysroot._ask(str(cc), cache, "-v")
+        return text, len(said.read_text().splitlines()) - before
+
+    cc.write_text(f'#!/bin/sh\necho "$@" >> {said}\necho libraries: ={tmp_path}/lib:{tmp_path}/later\n')
+    cc.chmod(0o755)
+    first, times = asked()
+    assert f"{tmp_path}/lib" in first and times == 1
+    assert asked() == (first, 0)
+    (tmp_path / "later").mkdir()  # one of the folders that it named appears
+    assert asked() == (first, 1) and asked() == (first, 0)
+    cc.write_text(cc.read_text().replace("later", "elsewhere"))
+    text, times = asked()
+    assert f"{tmp_path}/elsewhere" in text and times == 1
+
+
 def test_what_is_kept_of_a_built_libc() -> None:
     log = (
         "clang -cc1 ...\nld.lld -r -o c/o/1/rcrt1.o a.o b.o\n"
