@@ -4,19 +4,22 @@
     python bench/scale.py --model resnet50.onnx [--modes none,thin,full]
 
 Generates that many small models of a few shapes with weights of their own and builds one image of all of them with
-an empty cache; reading the models is a part of it. A large model is built in one step, and in two. Memory is the sum
-of the resident sets of the process and all it starts, pages of files included, read from /proc every 20 ms.
+an empty cache; reading the models is a part of it. A large model is built in one step, and in two. Memory is what the
+process and all it starts hold together, pages of files included, read from /proc every 20 ms; processes of one program
+share its pages, so of them the one with most counts. Work is CPU time of all, which other programs do not disturb.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +27,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 WIDTHS = (24, 32, 40, 48)
-PAGE = os.sysconf("SC_PAGE_SIZE")
-Row = tuple[int, str, float, int, int]  # modules, mode, seconds, peak bytes, image bytes
+_RSS = re.compile(r"^Rss(\w+):\s+(\d+) kB", re.M)
+Row = tuple[int, str, float, float, int, int]  # modules, mode, seconds, work, peak bytes, image bytes
 
 
 def model(k: int, path: Path) -> None:
@@ -46,9 +49,9 @@ def models(count: int, folder: Path) -> list[Path]:
     return [folder / f"m{k}.onnx" for k in range(count)]
 
 
-def measure(command: list[str]) -> tuple[float, int]:
-    """Seconds, and the peak of the resident sets of the process and its children together."""
-    begin, peak = time.perf_counter(), 0
+def measure(command: list[str]) -> tuple[float, float, int]:
+    """Seconds, seconds of CPU time, and the peak of what the process and its children hold together."""
+    begin, before, peak = time.perf_counter(), os.times(), 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as p:
         while p.poll() is None:
             peak = max(peak, resident(p.pid))
@@ -57,18 +60,33 @@ def measure(command: list[str]) -> tuple[float, int]:
         told = p.stderr.read().decode()
     if p.returncode:
         sys.exit(told)
-    return time.perf_counter() - begin, peak
+    after = os.times()
+    work = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - begin, work, peak
 
 
-def resident(pid: int, parent: str = "") -> int:
+def resident(pid: int) -> int:
+    """Memory of their own of a process and all below it, and the pages of files once for each program."""
+    own, files = 0, {}  # type: int, dict[str, int]
+    for program, anonymous, file in _tree(pid, ""):
+        own += anonymous
+        files[program] = max(file, files.get(program, 0))
+    return own + sum(files.values())
+
+
+def _tree(pid: int, parent: str) -> Iterator[tuple[str, int, int]]:
     """A child that still runs its parent's program is about to start another, and has no memory of its own yet."""
     try:
         program = os.readlink(f"/proc/{pid}/exe")
-        own = 0 if program == parent else int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        held = dict(_RSS.findall(Path(f"/proc/{pid}/status").read_text()))
         below = [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
-    except (OSError, ValueError, IndexError):
-        return 0
-    return own + sum(resident(c, program) for c in below)
+    except (OSError, ValueError):
+        return
+    if program != parent:
+        anonymous, file, shared = (int(held.get(k, 0)) << 10 for k in ("Anon", "File", "Shmem"))
+        yield program, anonymous + shared, file
+    for child in below:
+        yield from _tree(child, program)
 
 
 def rows(counts: list[int], modes: list[str], folder: Path) -> list[Row]:
@@ -78,32 +96,32 @@ def rows(counts: list[int], modes: list[str], folder: Path) -> list[Row]:
         for mode in modes:
             image = folder / f"all.{mode}.so"
             line = [sys.executable, "-m", "monobloc", "build", *map(str, found), "-o", str(image), "--lto", mode]
-            seconds, peak = measure([*line, "--cache", str(folder / f"fresh.{count}.{mode}")])
-            out.append((count, mode, seconds, peak, image.stat().st_size))
-            print(f"{count:6} {mode:5} {seconds:8.2f} s {peak / 2**20:8.0f} MiB, image {out[-1][4] / 2**20:.2f} MiB",
-                  flush=True)
+            seconds, work, peak = measure([*line, "--cache", str(folder / f"fresh.{count}.{mode}")])
+            out.append((count, mode, seconds, work, peak, image.stat().st_size))
+            print(table(out[-1:]).splitlines()[-1], flush=True)
     return out
 
 
 def large(model: Path, modes: list[str], folder: Path) -> None:
     """Peaks of a build of one model, and of both stages, each with an empty cache."""
-    print("| step | LTO | seconds | peak MiB | image MiB | ratio |\n|---|---|---:|---:|---:|---:|")
+    print("| step | LTO | work, s | peak MiB | image MiB | ratio |\n|---|---|---:|---:|---:|---:|")
     made, image = folder / "model.o", folder / "model.so"
     steps = [(step, mode) for mode in modes for step in ("build", "link")]
     for k, (step, mode) in enumerate([("compile", ""), *steps]):
         line = [sys.executable, "-m", "monobloc", step, str(made if step == "link" else model),
                 "-o", str(made if step == "compile" else image), "--cache", str(folder / f"fresh.{k}")]
-        seconds, peak = measure([*line, "--lto", mode] if mode else line)
+        _, work, peak = measure([*line, "--lto", mode] if mode else line)
         size = (image if mode else made).stat().st_size
-        print(f"| {step} | {mode} | {seconds:.1f} | {peak / 2**20:.0f} | {size / 2**20:.0f} | {peak / size:.1f} |",
+        print(f"| {step} | {mode} | {work:.1f} | {peak / 2**20:.0f} | {size / 2**20:.0f} | {peak / size:.1f} |",
               flush=True)
         shutil.rmtree(folder / f"fresh.{k}")
 
 
 def table(found: list[Row]) -> str:
-    head = "| modules | LTO | seconds | ms per module | peak MiB | image MiB |\n|---:|---|---:|---:|---:|---:|\n"
-    return head + "".join(f"| {n} | {mode} | {s:.1f} | {1000 * s / n:.1f} | {peak / 2**20:.0f} | {size / 2**20:.1f} |\n"
-                          for n, mode, s, peak, size in found)
+    head = "| modules | LTO | seconds | work, s | ms per module | peak MiB | image MiB |\n"
+    return f"{head}|---:|---|---:|---:|---:|---:|---:|\n" + "".join(
+        f"| {n} | {mode} | {s:.1f} | {work:.1f} | {1000 * work / n:.0f} | {peak / 2**20:.0f} | {size / 2**20:.1f} |\n"
+        for n, mode, s, work, peak, size in found)
 
 
 COLOURS = {"none": "#4477aa", "thin": "#228833", "full": "#cc3311"}
@@ -113,8 +131,8 @@ def plot(found: list[Row]) -> str:
     """Two panels, both axes logarithmic: a straight line of slope one is linear."""
     out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 320" font-family="sans-serif" font-size="12">',
            '<rect width="760" height="320" fill="white"/>']
-    out += _panel(60, "link time, s", [(n, mode, s) for n, mode, s, _, _ in found])
-    out += _panel(440, "peak memory, MiB", [(n, mode, peak / 2**20) for n, mode, _, peak, _ in found])
+    out += _panel(60, "CPU time, s", [(n, mode, work) for n, mode, _, work, _, _ in found])
+    out += _panel(440, "peak memory, MiB", [(n, mode, peak / 2**20) for n, mode, _, _, peak, _ in found])
     return "\n".join([*out, "</svg>", ""])
 
 
