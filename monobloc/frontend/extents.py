@@ -217,8 +217,8 @@ class Extents:
         return t.value if isinstance(t, Ragged) else t
 
     def sizes(self, t: Tensor) -> list[Value]:
-        counts = t.counts if isinstance(t, Ragged) else {}
-        return [counts.get(k) or self.const(d) for k, d in enumerate(self.value(t).shape)]
+        shape, counts = self.value(t).shape, t.counts if isinstance(t, Ragged) else {}
+        return [self.limits.size(counts[k], d) if k in counts else self.const(d) for k, d in enumerate(shape)]
 
     def tensor(self, v: Value, sizes: Sequence[Value] | Mapping[int, Value]) -> Tensor:
         """What has these sizes: no more than the room along their axes"""

@@ -88,6 +88,8 @@ def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     axis = axis_of(n.attrs.get("axis", 0), x.value.type.rank, n.op)
     if axis in x.counts and n.attrs.get("select_last_index", 0):
         return None
+    if axis in x.counts:  # of none there is no best
+        x = Ragged(x.value, {**x.counts, axis: e.bounded(x.counts[axis], x.value.shape[axis], 1)})
     fill = (_lowest if n.op == "ArgMax" else _highest)(x.dtype)  # of equal ones the first is taken
     made = op.from_onnx(e.b, _with(n, e.masked(x, fill, [axis])))[0]
     keep = n.attrs.get("keepdims", 1)

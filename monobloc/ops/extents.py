@@ -234,7 +234,7 @@ class ReshapeExtents(_Extent):
             asked = [have[k] if d == 0 and k < len(have) else d for k, d in enumerate(asked)]
         total, known = math.prod(have), math.prod(d for d in asked if d != -1)
         found = [total // max(known, 1) if d == -1 else d for d in asked]
-        if asked.count(-1) > 1 or math.prod(found) != total or any(
+        if asked.count(-1) > 1 or (-1 in asked and known == 0) or math.prod(found) != total or any(
                 not 0 <= d <= most for d, most in zip(found, attrs["most"], strict=True)):
             raise ModelError(f"a tensor of shape {have} does not fit into the shape {asked}")
         return _out(*found)
@@ -259,7 +259,8 @@ for (long k = 0; k < {k}; k++) {{
   to[k] = d;
 }}
 if (open >= 0) {{
-  to[open] = total / (known > 1 ? known : 1);
+  if (known == 0) return MB_E_SHAPE;
+  to[open] = total / known;
   if (to[open] > most[open]) return MB_E_SHAPE;
   known *= to[open];
 }}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef
 from monobloc.ops.contract import NAN, Edge, f32, i64
 from monobloc.ops.indexing import gather_const, wrapped
+from monobloc.ops.movement import transpose
 from monobloc.ops.order import comparable
 from monobloc.ops.shape import axis_of, reshape
 from monobloc.ops.sized import Ragged
@@ -100,7 +102,7 @@ class Compress(OpDef):
 
 
 class Unique(OpDef):
-    """Values without repetition; of a row of numbers"""
+    """Values without repetition, or slices along an axis"""
 
     name = "Unique"
     aliases = ("com.microsoft::Unique",)
@@ -116,13 +118,26 @@ class Unique(OpDef):
         x, axis = n.inputs[0], n.attrs.get("axis")
         if x.const is not None:
             return self._constant(b, n, x.const.array)
-        if x.dtype is DType.BOOL or (axis is not None and (axis_of(axis, x.type.rank, "Unique") or x.type.rank > 1)):
-            n.const(0, "X")  # rows and booleans only while compiling
+        if x.dtype is DType.BOOL:
+            found = self.from_onnx(b, replace(n, inputs=[b.one("Cast", x, to=DType.U8)]))
+            return [Ragged(b.one("Cast", found[0].value, to=DType.BOOL), found[0].counts), *found[1:]]
+        if axis is not None and x.type.rank > 1 and x.type.size:
+            return self._slices(b, n, x, axis_of(axis, x.type.rank, "Unique"))
         flat = reshape(b, x, [x.type.size])
         values, order = b.emit("TopK", [flat], {"axis": 0, "k": x.type.size, "largest": 0}, outputs=2)
         out = b.emit("UniqueRuns", [values, order], {"sorted": int(n.attrs.get("sorted", 1))}, outputs=5)
         count = out[4]
         return [v if k == 2 else Ragged(v, {0: count}) for k, v in enumerate(out[:4])]
+
+    def _slices(self, b: Any, n: Any, x: Value, axis: int) -> Sequence[Any]:
+        """Along an axis: rows of a matrix, in the order of their first elements that differ"""
+        order = [axis, *(k for k in range(x.type.rank) if k != axis)]
+        moved = transpose(b, x, order)
+        rows = reshape(b, moved, [x.shape[axis], -1])
+        *out, count = b.emit("UniqueRows", [rows], {"sorted": int(n.attrs.get("sorted", 1))}, outputs=5)
+        back = transpose(b, reshape(b, out[0], moved.shape), [order.index(k) for k in range(x.type.rank)])
+        return [Ragged(back, {axis: count}), Ragged(out[1], {0: count}), out[2], Ragged(out[3], {0: count})][
+            : n.n_outputs]
 
     def _constant(self, b: Any, n: Any, x: Array) -> Sequence[Value]:
         axis = n.attrs.get("axis")
@@ -200,6 +215,94 @@ for (long e = m; e < {size}; e++) values[e] = 0, first[e] = 0;
             order = np.argsort(x, kind="stable")
             for s in (0, 1):
                 yield Case((x[order], order.astype(np.int64)), {"sorted": s}, f"{k}{s}")
+
+
+class UniqueRows(OpDef):
+    """The same of rows of a matrix: each row, where it first was, which one each is, how many of each there are"""
+
+    name = "UniqueRows"
+    internal = True
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x = ins[0]
+        assert x is not None and x.type.rank == 2
+        row = TensorType(DType.I64, x.shape[:1])
+        return [x.type.with_layout(None), row, row, row, COUNT]
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> list[Array]:
+        x = xs[0]
+        assert x is not None
+        ranks = np.unique(comparable(x), return_inverse=True)[1].reshape(x.shape)  # of which NaN has one
+        _, first, inverse, counts = np.unique(ranks, True, True, True, axis=0)
+        inverse = inverse.reshape(-1)
+        if not attrs["sorted"]:
+            by = np.argsort(first, kind="stable")
+            first, inverse, counts = first[by], np.argsort(by, kind="stable")[inverse], counts[by]
+        places = [_room(a.astype(np.int64), len(x)) for a in (first, counts)]
+        return [_room(x[first].T, len(x)).T, places[0], inverse.astype(np.int64), places[1],
+                np.array(first.size, np.int64)]
+
+    def routine(self, n: Node, c: Any) -> str:
+        """Numbers of rows, sorted by a heap: no row is moved before it is known to stay"""
+        x = n.used[0]
+        (rows, width), t = x.shape, x.dtype.c
+        values, first, inverse, counts, count = map(c.ptr, n.outputs)
+        nan = " || ({1}[k] != {1}[k] && {0}[k] == {0}[k])" if x.dtype.is_float else ""
+        first_less, last_less = (f"({a}[k] < {b}[k]{nan.format(a, b)})" for a, b in (("p", "q"), ("q", "p")))
+        compare = f"""long before = -1;
+      const {t} *p = x + a * {width}, *q = x + z * {width};
+      for (long k = 0; k < {width} && before < 0; k++) before = {first_less} ? 1 : {last_less} ? 0 : -1;"""
+        renumber = "" if n.attrs["sorted"] else f"""
+int64_t *new = (int64_t *){c.scratch(8 * rows)};
+long next = 0;
+for (long e = 0; e < {rows}; e++) if (first[inverse[e]] == e) new[inverse[e]] = next++;
+for (long e = 0; e < {rows}; e++) inverse[e] = new[inverse[e]];
+for (long e = {rows}; e-- > 0;) first[inverse[e]] = e;"""
+        return f"""\
+const {t} *x = {c.ptr(x)};
+{t} *values = {values};
+int64_t *first = {first}, *inverse = {inverse}, *counts = {counts}, *order = (int64_t *){c.scratch(8 * rows)};
+for (long e = 0; e < {rows}; e++) order[e] = e;
+for (long end = {rows}, top = {rows} / 2; end > 1;) {{
+  int64_t down;
+  if (top > 0) down = order[--top];
+  else {{ down = order[--end]; order[end] = order[0]; }}
+  long hole = top;
+  for (long child; (child = 2 * hole + 1) < end; hole = child) {{
+    for (long which = 0; which < 2; which++) {{
+      const long a = which ? down : order[child], z = which ? order[child] : child + 1 < end ? order[child + 1] : -1;
+      if (z < 0) continue;
+      {compare}
+      const int lower = before < 0 ? a < z : before;
+      if (!which && lower) child++;
+      if (which && !lower) goto found;
+    }}
+    order[hole] = order[child];
+  }}
+found:
+  order[hole] = down;
+}}
+long m = 0;
+for (long e = 0; e < {rows}; e++) {{
+  int same = e > 0;
+  const {t} *p = x + order[e] * {width}, *q = e ? x + order[e - 1] * {width} : p;
+  for (long k = 0; k < {width} && same; k++) same = p[k] == q[k] || (p[k] != p[k] && q[k] != q[k]);
+  if (!same) first[m++] = order[e];
+  inverse[order[e]] = m - 1;
+}}{renumber}
+for (long e = 0; e < {rows}; e++) counts[e] = 0;
+for (long e = 0; e < {rows}; e++) counts[inverse[e]]++;
+for (long e = m; e < {rows}; e++) first[e] = 0;
+for (long e = 0; e < m; e++) __builtin_memcpy(values + e * {width}, x + first[e] * {width}, {width * x.dtype.size});
+__builtin_memset(values + m * {width}, 0, ({rows} - m) * {width * x.dtype.size});
+*{count} = m;"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        nan = np.array([[np.nan, 1], [0, 2], [np.nan, 1], [-0.0, 2], [np.nan, 0]], np.float32)
+        low = [rng.integers(0, 2, shape) for shape in ((40, 3), (1, 2), (9, 1))]
+        for k, x in enumerate((*low, nan)):
+            for s in (0, 1):
+                yield Case((x,), {"sorted": s}, f"{k}{s}")
 
 
 class NonMaxSuppression(OpDef):

@@ -66,6 +66,14 @@ def unique() -> tuple[onnx.ModelProto, list[Feeds]]:
             {"x": RNG.integers(0, n, 9).astype(np.float32), "k": RNG.integers(0, n, 7)} for n in (1, 4, 100)]
 
 
+def unique_slices() -> tuple[onnx.ModelProto, list[Feeds]]:
+    """Along either axis, in the order of what they hold or that they come in"""
+    return text("""g (float[7,2] x, int64[3,5] k)
+                => (float[N,2] y, int64[N] a, int64[7] b, int64[N] d, int64[3,M] z, int64[M] e) {
+        y, a, b, d = Unique<axis = 0>(x)  z, f, g, e = Unique<axis = 1, sorted = 0>(k) }"""), [
+            {"x": RNG.integers(0, n, (7, 2)).astype(np.float32), "k": RNG.integers(0, n, (3, 5))} for n in (1, 2, 3)]
+
+
 def best() -> tuple[onnx.ModelProto, list[Feeds]]:
     return text("""g (float[3,6] x, int64[1] k) => (float[3,K] y, int64[3,K] i) { y, i = TopK(x, k) }"""), [
         {"x": RNG.standard_normal((3, 6)).astype(np.float32), "k": np.array([k])} for k in (0, 1, 4, 6)]
@@ -99,7 +107,7 @@ def either() -> tuple[onnx.ModelProto, list[Feeds]]:
 
 
 CASES: list[Callable[[], tuple[onnx.ModelProto, list[Feeds]]]] = [
-    nonzero, picked, compressed, unique, best, boxes, while_rows, either,
+    nonzero, picked, compressed, unique, unique_slices, best, boxes, while_rows, either,
 ]  # fmt: skip
 
 
@@ -125,6 +133,15 @@ def test_outputs_have_the_shape_that_data_give_them(case: Callable, tmp_path: Pa
         right = want(m, f)
         same(model.run(f), right)
         same(interpret(g, f), right)
+
+
+def test_booleans_are_unique_too(tmp_path: Path) -> None:
+    """onnxruntime has no kernel for them."""
+    m = text("g (bool[4] x, bool[3,2] r) => (bool[N] y, bool[M,2] z) { y = Unique(x)  z = Unique<axis = 0>(r) }")
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    for x in ([1, 0, 1, 1], [0] * 4):
+        f = {"x": np.array(x, bool), "r": np.array([*x, 0, 1], bool).reshape(3, 2)}
+        same(linked(**f), {"y": np.unique(f["x"]), "z": np.unique(f["r"], axis=0)})
 
 
 def test_an_executable_writes_the_true_shape(tmp_path: Path, cache: Path) -> None:
@@ -220,7 +237,7 @@ def test_the_command_line_takes_bounds(tmp_path: Path) -> None:
 
 # -- what is refused ------------------------------------------------------------------------------------
 REFUSED = {
-    "sorted": ("s, u, v, u2 = Unique(t)", "Unique of i64[<=12,2]"),
+    "sorted": ("s, u, v, u2 = Unique<axis = 0>(t)", "Unique of i64[<=12,2]"),
     "written into": ("s = ScatterElements(k, t, t)", "ScatterElements of i64[12,2], i64[<=12,2]"),
 }
 
