@@ -1,25 +1,25 @@
-"""Fourier transforms as products with a constant matrix, and the mel filter bank.
+"""Fourier transforms, and the mel filter bank.
 
-Real and imaginary parts lie side by side, so a transform of any kind (complex, of real signals, their
-inverses, padded or cut) is one matrix on both; products are summed in double, as the cancellation of
-large terms is what a spectrum is made of. The matrix grows with the square of the length: right for
-the frames of audio, a limit for very long signals.
+Real and imaginary parts lie side by side, so a short transform of any kind (complex, of real signals, their
+inverses, padded or cut) is one product with a constant matrix on both. The matrix grows with the square of the length:
+longer ones are a routine with a table of roots. Both sum in double, as the cancellation of large terms is what a
+spectrum is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from monobloc.ir.graph import Value
-from monobloc.ir.types import DType
-from monobloc.ops import OpDef
+from monobloc.ir.graph import Node, Value
+from monobloc.ir.types import DType, TensorType
+from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.indexing import gather_const
 from monobloc.ops.shape import axis_of
 
-MAX_MATRIX = 1 << 24  # elements
+SHORT = 64  # lengths below which a transform is a matrix: the product is as fast, and fuses
 
 
 def roots(length: int, powers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,22 +58,79 @@ def transform(b: Any, n: Any, x: Value, axis: int, length: int | None, inverse: 
     full = length if length is not None else 2 * (taken - 1) if inverse and onesided else taken
     if full < 1:
         n.fail(f"a transform of length {full} is none")
-    matrix = dft_matrix(taken, parts, full, inverse, onesided)
-    if matrix.size > MAX_MATRIX:
-        n.unsupported(f"a Fourier transform of length {full}")
-    made, out_parts = matrix.shape[2:]
     perm = [k for k in range(rank - 1) if k != axis] + [axis, rank - 1]
     rows = [x.shape[k] for k in perm[:-2]]
     wide = x if x.dtype is DType.F64 else b.one("Cast", x, to=DType.F64)
-    flat = b.one("Reshape", b.one("Transpose", wide, perm=perm), shape=[int(np.prod(rows)), taken * parts])
-    y = b.one("MatMul", flat, b.const(matrix.reshape(taken * parts, made * out_parts)))
-    y = b.one("Reshape", y, shape=[*rows, made, out_parts])
+    flat = b.one("Reshape", b.one("Transpose", wide, perm=perm), shape=[int(np.prod(rows)), taken, parts])
+    if full < SHORT:
+        y = _short(b, flat, full, inverse, onesided)
+    else:
+        table = b.const(np.stack(roots(full, np.arange(full)), 1))
+        y = b.one("FourierTransform", flat, table, inverse=int(inverse), onesided=int(onesided))
+    y = b.one("Reshape", y, shape=[*rows, *y.shape[1:]])
     y = b.one("Transpose", y, perm=[perm.index(k) for k in range(rank)])
     return y if x.dtype is DType.F64 else b.one("Cast", y, to=x.dtype)
 
 
+def _short(b: Any, flat: Value, full: int, inverse: bool, onesided: bool) -> Value:
+    """Rows by the matrix of the transform"""
+    count, taken, parts = flat.shape
+    matrix = dft_matrix(taken, parts, full, inverse, onesided)
+    made, out_parts = matrix.shape[2:]
+    y = b.one("MatMul", b.one("Reshape", flat, shape=[count, taken * parts]),
+              b.const(matrix.reshape(taken * parts, made * out_parts)))
+    out: Value = b.one("Reshape", y, shape=[count, made, out_parts])
+    return out
+
+
+class FourierTransform(OpDef):
+    """Rows of real or complex numbers, by the roots of one: cos and sin of 2 pi t / length"""
+
+    name = "FourierTransform"
+    internal = True
+    splits = True
+    tol = Tol(1e-9, 1e-9)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x, table = ins
+        assert x is not None and table is not None
+        length, inverse, onesided = table.shape[0], attrs["inverse"], attrs["onesided"]
+        made = length // 2 + 1 if onesided and not inverse else length
+        return [TensorType(DType.F64, (x.shape[0], made, 1 if onesided and inverse else 2))]
+
+    def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> np.ndarray:
+        x, table = xs
+        assert x is not None and table is not None
+        z, length = x[..., 0] + (1j * x[..., 1] if x.shape[-1] == 2 else 0), len(table)
+        if attrs["inverse"] and attrs["onesided"]:
+            return np.asarray(np.fft.irfft(z, length, axis=1)[..., None])
+        y = (np.fft.ifft if attrs["inverse"] else np.fft.fft)(z, length, axis=1)
+        y = y[:, : length // 2 + 1] if attrs["onesided"] else y
+        return np.stack([y.real, y.imag], -1)
+
+    def routine(self, n: Node, c: Any) -> str:
+        (x, table), y, a = n.used, n.outputs[0], n.attrs
+        rows, taken, parts = x.shape
+        length, room = table.shape[0], 32 * table.shape[0]
+        mirrored = int(a["inverse"] and a["onesided"])
+        return f"""\
+const mb_fourier d = {{{length}, {taken}, {y.shape[1]}, {parts}, {y.shape[2]}, {int(a["inverse"])}, {mirrored}}};
+double *work = (double *)({c.scratch(room, each=True)} + tid * {room}L);
+for (long r = tid; r < {rows}; r += nt)
+  mb_fourier_row(d, {c.ptr(x)} + r * {taken * parts}, {c.ptr(table)}, work, {c.ptr(y)} + r * {y.shape[1] * y.shape[2]});
+"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        sizes = (64, 64, 1), (60, 50, 2), (97, 120, 1), (98, 98, 2), (1, 3, 2), (2, 2, 1), (81, 9, 2)
+        for length, taken, parts in sizes:
+            table = np.stack(roots(length, np.arange(length)), 1)
+            for inverse, onesided in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                x = rng.standard_normal((3, taken, parts))
+                yield Case((x, table), {"inverse": inverse, "onesided": onesided}, f"{length}_{inverse}{onesided}")
+
+
 class DFT(OpDef):
-    """Vanishes: a product with a constant matrix"""
+    """Vanishes: a product with a constant matrix, or a FourierTransform"""
 
     name = "DFT"
 
