@@ -11,6 +11,8 @@ composing the OpDefs' functions (a fused group is just a deeper composition). Th
 * a reduction along contiguous memory runs in a fixed number of lanes, combined in a fixed order, so
   that it vectorizes and gives the same bits whatever the compiler does (LANES is part of the target's
   numeric contract);
+* a fold whose order does not matter (max, min, integers) follows memory first (folds.py);
+* a copy that reads along one index and writes along another goes by squares (mb/turn.h);
 * the outermost loop that is long enough is divided among the threads, which never changes a result.
 """
 
@@ -19,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from monobloc.codegen.folds import along_memory, merged_address, merges, used_outside_loads, with_merged
 from monobloc.codegen.scalars import combine, compute_type, literal, neutral, spell
 from monobloc.codegen.storage import Storage, same_layout
 from monobloc.ir.expr import (
-    I64,
     Expr,
     Load,
     Num,
@@ -42,6 +44,7 @@ from monobloc.ops.compose import compose, index_vars, reader
 
 LANES = 32
 STRIP = 64
+TURN = 8  # rows and columns from which a transposition goes by squares
 StorageOf = Callable[[Value], Storage]
 
 
@@ -129,7 +132,8 @@ class _Nest:
     def __init__(
         self, e: Expr, at: tuple[Expr, ...], out: Value, storage: Storage, ctx: LoopContext, w: Writer
     ) -> None:
-        self.e, self.out, self.ctx, self.w = e, out, ctx, w
+        self.e, self.out, self.ctx, self.w = along_memory(e), out, ctx, w
+        e = self.e
         self.stride = {v: s for v, s in zip(at, storage.strides) if isinstance(v, Var)}
         self.store = storage.address(at)
         self.names: dict[Expr, str] = {}
@@ -158,8 +162,8 @@ class _Nest:
                 k += 1
                 continue
             v = Var(a.name + b.name[1:], a.extent * b.extent)
-            self.e = rebuild(self.e, lambda x, a=a, b=b, v=v: self._merge_address(x, a, b, v))  # type: ignore[misc]
-            self.store = _with_merged(self.store, a, b, v)
+            self.e = rebuild(self.e, lambda x, a=a, b=b, v=v: merged_address(x, a, b, v))  # type: ignore[misc]
+            self.store = with_merged(self.store, a, b, v)
             self.order[k : k + 2] = [v]
             self.reductions = [x for x in walk(self.e) if isinstance(x, Reduce)]
             self.indices = _unguarded_indices(self.e)
@@ -170,12 +174,9 @@ class _Nest:
         for x in walk(self.e):
             if isinstance(x, Load):
                 addresses.append(x.index[0])
-        if any(not _merges(linear(address)[0], a, b) for address in addresses):
+        if any(not merges(linear(address)[0], a, b) for address in addresses):
             return False
-        return not _used_outside_loads(self.e, {a, b})
-
-    def _merge_address(self, x: Expr, a: Var, b: Var, v: Var) -> Expr | None:
-        return Load(x.source, (_with_merged(x.index[0], a, b, v),), x.dtype) if isinstance(x, Load) else None
+        return not used_outside_loads(self.e, {a, b})
 
     def _is_blocked(self, r: Reduce) -> bool:
         """Along the innermost index in strips, unless the fold itself runs along memory."""
@@ -209,6 +210,8 @@ class _Nest:
     def _level(self, k: int) -> None:
         known = frozenset(self.order[:k])
         self._hoist(known)
+        if k == 0 and self._turn():
+            return
         if k == len(self.order):
             self._store()
             return
@@ -224,6 +227,34 @@ class _Nest:
         self._level(k + 1)
         self.names = names
         self.w.close()
+
+    def _turn(self) -> bool:
+        """A copy that reads along one index and writes along another is a transposition of these two (mb/turn.h)."""
+        e, v, size = self.e, self.inner, self.out.dtype.size
+        if not isinstance(e, Load) or e.dtype is not self.out.dtype or v is None or size not in (1, 2, 4, 8):
+            return False
+        reads, writes = (linear(address)[0] for address in (e.index[0], self.store))
+        across = [u for u in self.order if reads.get(u) == 1 and u is not v]
+        if writes.get(v) != 1 or len(across) != 1 or any(t not in self.order for t in (*reads, *writes)):
+            return False
+        u = across[0]
+        if guess(u.extent) < TURN or guess(v.extent) < TURN or is_open(reads[v]) or is_open(writes[u]):
+            return False
+        rest = [w for w in self.order if w not in (u, v)]
+        for w in rest:
+            lo, hi = self._range(w)
+            self.w.open(f"for (long {self._var(w)} = {lo}; {w.name} < {hi}; {w.name}++)")
+        counts = []
+        for w in (u, v):
+            lo, hi = self._range(w)
+            self.names[w] = lo
+            counts.append(f"{hi} - {lo}" if lo != "0" else hi)
+        to, source = (f"{self.ctx.pointer_of(x)} + {self.text(at)}" for x, at in
+                      ((self.out, self.store), (e.source, e.index[0])))
+        self.w.line(f"mb_turn{size}({to}, {writes[u]}, {source}, {reads[v]}, {', '.join(counts)});")
+        for _ in rest:
+            self.w.close()
+        return True
 
     def _pragma(self) -> None:
         if not any(isinstance(x, Reduce) and self.inner in free_vars(x) for x in walk(self.e)):
@@ -459,34 +490,3 @@ def _strip_length(n: int) -> int:
         if n % step == 0:
             return step
     return STRIP
-
-
-def _merges(terms: dict[Expr, int], a: Var, b: Var) -> bool:
-    if terms.get(a, 0) != b.extent * terms.get(b, 0):
-        return False
-    return not any({a, b} & free_vars(t) for t in terms if t not in (a, b))
-
-
-def _with_merged(address: Expr, a: Var, b: Var, v: Var) -> Expr:
-    terms, const = linear(address)
-    step = terms.pop(b, 0)
-    terms.pop(a, None)
-    out: Expr = v * step if step else Num(0, I64)
-    for t, k in terms.items():
-        out = out + t * k
-    return out + const
-
-
-def _used_outside_loads(e: Expr, vars: set[Var]) -> bool:
-    """Whether any of the indices is used as a value, not only inside addresses."""
-    seen: set[Expr] = set()
-    stack = [e]
-    while stack:
-        x = stack.pop()
-        if x in seen or isinstance(x, Load):
-            continue
-        seen.add(x)
-        if x in vars:
-            return True
-        stack.extend(children(x))
-    return False

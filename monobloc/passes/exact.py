@@ -52,6 +52,9 @@ class Term:
     value: Value  # int32
     scale: np.ndarray
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", np.asarray(self.scale, object))  # numpy unwraps results without axes
+
     def times(self, f: Fraction) -> Term:
         return Term(self.value, self.scale * f)
 
@@ -175,8 +178,11 @@ def _product(b: Builder, n: Node) -> list[Term] | None:
 
 
 def _mean(b: Builder, n: Node) -> list[Term] | None:
+    """The sum must fit int32: of stored integers it does, of products and other sums it may not."""
+    axes, stored = n.attrs["axes"], made_by(n.inputs[0], "DequantizeLinear")
+    if stored is None or stored.inputs[0] is None or stored.inputs[0].dtype.size > 2:
+        return None
     x = terms(b, n.inputs[0])
-    axes = n.attrs["axes"]
     if x is None or len(x) != 1 or x[0].scale.size != 1:
         return None
     count = math.prod(x[0].value.shape[a] for a in axes)

@@ -170,6 +170,25 @@ def test_means(cache: Path) -> None:
         check(model_of(nodes, {"x": x}, ["y"], **consts), {"x": x}, want, cache)
 
 
+def test_means_of_means_and_of_sums_that_are_no_bytes(cache: Path) -> None:
+    """The second sum may not fit int32, so it is one of floats."""
+    x = RNG.integers(0, 256, (1, 3, 6, 6)).astype(np.uint8)
+    consts = {"sx": F(0.5), "zx": np.uint8(0), "sy": F(0.25), "zy": np.uint8(0),
+              "w": np.full((1, 8, 3, 3), 127, np.int8),
+              "sw": F(2**-7), "zw": np.int8(0), "sz": F(64)}
+    ends = [node("DequantizeLinear", "x sx zx", "a"), node("QuantizeLinear", "b sy zy", "y")]
+    axes = {"rows": np.int64([3]), "columns": np.int64([2])}
+    nodes = [ends[0], node("ReduceMean", "a rows", "m"), node("ReduceMean", "m columns", "b"), ends[1]]
+    want = exact((1, 3, 1, 1), np.uint8, lambda n, c, i, j: rounded(
+        Fraction(int(x[n, c].astype(int).sum()), 36) / 2, F(0.25), np.uint8(0)))
+    check(model_of(nodes, {"x": x}, ["y"], **consts, **axes), {"x": x}, want, cache)
+    large = np.full((1, 8, 66, 66), 255, np.uint8)
+    nodes = [ends[0], node("DequantizeLinear", "w sw zw", "v"), node("Conv", "a v", "c"),
+             node("GlobalAveragePool", "c", "b"), node("QuantizeLinear", "b sz zy", "y")]
+    value = rounded(Fraction(72 * 255 * 127, 2 * 128), F(64), np.uint8(0))
+    check(model_of(nodes, {"x": large}, ["y"], **consts), {"x": large}, np.full((1, 1, 1, 1), value, np.uint8), cache)
+
+
 @pytest.mark.parametrize("numerics", ["default", "strict"])
 def test_activations_of_16_bits(numerics: Any, cache: Path) -> None:
     """Weights of 8 bits: as onnxruntime, whose float32 sums may round to the step beside"""

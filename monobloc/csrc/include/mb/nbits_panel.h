@@ -14,6 +14,7 @@
 #define MB_NBITS_PANEL_H
 
 #include "mb/nbits.h"
+#include "mb/turn.h"
 
 enum {
   MB_PANEL_NV = 2, MB_PANEL_NR = MB_PANEL_NV * MB_VL,
@@ -24,27 +25,12 @@ enum {
 
 /* -- unpacking ---------------------------------------------------------------------------------- */
 #if MB_VL == 16
-#define MB_ZIP_LO(A, B) __builtin_shufflevector(A, B, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define MB_ZIP_HI(A, B) __builtin_shufflevector(A, B, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+MB_TURN_SQUARE(mb_turn_words, mb_vi, 16, MB_ZIP16)
 #elif MB_VL == 8
-#define MB_ZIP_LO(A, B) __builtin_shufflevector(A, B, 0, 8, 1, 9, 2, 10, 3, 11)
-#define MB_ZIP_HI(A, B) __builtin_shufflevector(A, B, 4, 12, 5, 13, 6, 14, 7, 15)
+MB_TURN_SQUARE(mb_turn_words, mb_vi, 8, MB_ZIP8)
 #else
-#define MB_ZIP_LO(A, B) __builtin_shufflevector(A, B, 0, 4, 1, 5)
-#define MB_ZIP_HI(A, B) __builtin_shufflevector(A, B, 2, 6, 3, 7)
+MB_TURN_SQUARE(mb_turn_words, mb_vi, 4, MB_ZIP4)
 #endif
-
-/* Rows become columns: each step moves one bit of the index over. */
-MB_INLINE void mb_turn(mb_vi v[MB_VL]) {
-  MB_UNROLL for (int step = MB_VL; step > 1; step /= 2) {
-    mb_vi t[MB_VL];
-    MB_UNROLL for (int i = 0; i < MB_VL / 2; i++) {
-      t[2 * i] = MB_ZIP_LO(v[i], v[i + MB_VL / 2]);
-      t[2 * i + 1] = MB_ZIP_HI(v[i], v[i + MB_VL / 2]);
-    }
-    MB_UNROLL for (int i = 0; i < MB_VL; i++) v[i] = t[i];
-  }
-}
 
 /* Words of MB_VL columns from b on, of which `columns` exist: lane l of v[i] is word i of column l. Those behind the
  * last column repeat it. Of `words`, MB_VL at most are loaded. */
@@ -52,7 +38,7 @@ MB_INLINE void mb_nbits_words(const mb_nbits *d, const uint8_t *b, long columns,
   const long step = mb_nbits_plane(d);
   MB_UNROLL for (int l = 0; l < MB_VL; l++)
     v[l] = mb_nbits_chunk(b + mb_min_long(l, columns - 1) * step, 4 * words);
-  mb_turn(v);
+  mb_turn_words(v);
 }
 
 /* Scales and zero points of block k of MB_VL columns. */
