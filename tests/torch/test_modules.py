@@ -223,3 +223,44 @@ def test_outputs_whose_size_data_decide_have_their_true_size(cache: Path) -> Non
         feeds = {"x": (scale * rng.standard_normal((5, 3))).astype(np.float32), "y": np.array([1, -1, 2], np.float32)}
         want, got = session.run(feeds), m.run(feeds)
         assert not {k: d for k in want if (d := differs(got[k], want[k]))}
+
+
+class Places(nn.Module):
+    """A cache that a number out of a tensor says the place of"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: torch.Tensor
+        self.register_buffer("kept", torch.zeros(2, 6, 3))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        k = at.item()
+        torch._check(k >= 0)
+        torch._check(k < 4)
+        self.kept[:, k : k + 2] = x
+        self.kept.select(1, k).add_(k * 0.5)
+        return self.kept[:, k + 1 : k + 3] * k, self.kept.sum(1), self.kept.select(1, 2 * k - k + 1), torch.full((2,), k)
+
+
+def test_numbers_out_of_tensors_say_where_a_slice_begins(cache: Path) -> None:
+    program = export(Places(), (torch.randn(2, 2, 3), torch.tensor(1)))
+    m, session = monobloc.compile(program, lto="none", cache=cache), Session(program)
+    for k in (1, 3, 0):
+        feeds = {"x": np.random.default_rng(k).standard_normal((2, 2, 3)).astype(np.float32), "at": np.array(k)}
+        want, got = session.run(feeds), m.run(feeds)
+        assert not {k: d for k in want if (d := differs(got[k], want[k]))}
+    with pytest.raises(monobloc.MonoblocError, match="index"):
+        m.run({**feeds, "at": np.array(7)})
+
+
+def test_what_numbers_out_of_tensors_cannot_do_is_told() -> None:
+    class Short(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            k = at.item()
+            torch._check(k >= 0)
+            torch._check(k <= 4)
+            return x[:k].sum() + torch.rot90(x, 1).sum() / (k // 2)
+
+    with pytest.raises(monobloc.MonoblocError, match="a slice whose length data decide") as e:
+        load_model(export(Short(), (torch.randn(5, 3), torch.tensor(2))))
+    assert "`floordiv` of a number that data decide is not supported" in str(e.value)

@@ -33,6 +33,8 @@ from monobloc.frontend.torch.complexes import read as read_complex
 from monobloc.frontend.torch.control import CONTROL
 from monobloc.frontend.torch.families import READERS
 from monobloc.frontend.torch.node import AtenNode
+from monobloc.frontend.torch.numbers import ITEM, DataNumber, has_number, item, python
+from monobloc.frontend.torch.numbers import read as read_numbers
 from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
 from monobloc.frontend.torch.sized import has_ragged
 from monobloc.frontend.torch.sized import read as read_ragged
@@ -264,10 +266,14 @@ class _Import:
         name = op_name(n.target)
         if name in IGNORED:
             return None
+        self.builder.name, self.builder.locs = loc.node, (loc.node,)
+        if has_number(args) and not isinstance(n.target, torch._ops.OperatorBase):
+            return python(self.builder, name, args, loc)
         found, number = computed(n.target, name, args)
         if found:
             return number
-        self.builder.name, self.builder.locs = loc.node, (loc.node,)
+        if name == ITEM:
+            return item(self.builder, args[0])
         if isinstance(n.target, torch._ops.HigherOrderOperator):
             return CONTROL[name](args, self.builder, self._body)
         reader = READERS.get(name)
@@ -277,6 +283,8 @@ class _Import:
         metas = named_arguments(n.target, _metas(n.args), _metas(n.kwargs))
         needed = frozenset(u.args[1] for u in n.users if u.target is operator.getitem)
         call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed)
+        if has_number(named):
+            return read_numbers(call, READERS)
         if has_ragged(named):
             return read_ragged(call, READERS)
         return read_complex(call, READERS) if has_complex(named) else reader(call)
@@ -361,6 +369,8 @@ class _Import:
                 continue
             if isinstance(v, Ragged):
                 v = packed(self.builder, v, name)
+            if isinstance(v, DataNumber):
+                v = v.value
             if isinstance(v, Complex):
                 self._report(UnsupportedError(f"output '{name}' is complex, which is not supported",
                                               hints=["return `torch.view_as_real(y)`"]))

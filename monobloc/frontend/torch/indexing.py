@@ -189,18 +189,22 @@ def index_write(reduction: str, source: str) -> Reader:
     def read(n: AtenNode) -> Results:
         x, axis = n.x(), n.axis()
         at = n.reshape(whole(n, n.x("index")), [-1])
-        perm = [axis, *(k for k in range(x.type.rank) if k != axis)]
-        turned = n.transpose(x, perm)
         src = n.scalar(n[source], x.dtype)
-        shape = [at.type.size, *turned.shape[1:]]
-        src = n.transpose(src, perm) if src.type.rank == x.type.rank else n.expand(src, shape)
+        if src.type.rank != x.type.rank:
+            src = n.expand(src, [at.type.size if k == axis else d for k, d in enumerate(x.shape)])
         if n.get("alpha", 1) != 1:
             src = n.one("Mul", src, n.scalar(n["alpha"], x.dtype))
-        rows = n.reshape(at, [at.type.size, 1])
-        y = n.onnx("ScatterND", turned, rows, src, reduction=reduction)[0]
-        return n.transpose(y, np.argsort(perm).tolist())
+        return write_rows(n, x, at, src, axis, reduction)
 
     return read
+
+
+def write_rows(n: AtenNode, x: Value, at: Value, src: Value, axis: int, reduction: str = "none") -> Value:
+    """`src` in the places `at` of an axis"""
+    perm = [axis, *(k for k in range(x.type.rank) if k != axis)]
+    rows = n.reshape(at, [at.type.size, 1])
+    y = n.onnx("ScatterND", n.transpose(x, perm), rows, n.transpose(src, perm), reduction=reduction)[0]
+    return n.transpose(y, np.argsort(perm).tolist())
 
 
 READERS: dict[str, Reader] = {

@@ -6,6 +6,7 @@ from typing import Any
 
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
 
 # where each gate of ONNX's stands among PyTorch's: i, o, f, c in i, f, g, o; z, r, h in r, z, n
 ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -16,10 +17,8 @@ def layers(op: str, activation: str = "") -> Reader:
         if "batch_sizes" in n.args:
             n.unsupported("a packed sequence")
         x, starts = n.x("input"), [n["hx"]] if isinstance(n["hx"], Value) else n["hx"]
-        params, both, per = n.values("params"), bool(n["bidirectional"]), 4 if n["has_biases"] else 2
-        dirs = 2 if both else 1
-        if len(params) != n["num_layers"] * dirs * per:
-            n.unsupported(f"{op} with projections")
+        params, dirs = n.values("params"), 2 if n["bidirectional"] else 1
+        per = len(params) // (n["num_layers"] * dirs)  # of weights and biases; and, if it is odd, a projection
         if n["train"] and n["dropout"]:
             n.unsupported("dropout in training, which draws random numbers,")
         one = x.type.rank == 2
@@ -29,7 +28,7 @@ def layers(op: str, activation: str = "") -> Reader:
         for k in range(n["num_layers"]):
             own = params[k * dirs * per : (k + 1) * dirs * per]
             first = [n.cut(s, 0, k * dirs, dirs) for s in starts]
-            x, last = layer(n, op, x, own, first, per, activation)
+            x, last = projected(n, x, own, first, per) if per % 2 else layer(n, op, x, own, first, per, activation)
             for e, v in zip(ends, last, strict=True):
                 e.append(v)
         finals = [n.b.emit("Concat", e, {"axis": 0})[0] if len(e) > 1 else e[0] for e in ends]
@@ -56,6 +55,32 @@ def layer(n: AtenNode, op: str, x: Value, params: list[Value], first: list[Value
     y, *last = n.onnx(op, x, w, r, bias, None, *first, outputs=1 + len(first), **attrs)
     steps, dirs, batch, size = y.shape
     return n.reshape(n.transpose(y, [0, 2, 1, 3]), [steps, batch, dirs * size]), last
+
+
+def projected(n: AtenNode, x: Value, params: list[Value], first: list[Value], per: int
+              ) -> tuple[Value, list[Value]]:
+    """The same of an LSTM whose state is projected: gates stand in PyTorch's own order"""
+    if x.dtype is not DType.F32:
+        n.unsupported(f"LSTM of {x.dtype.value} with projections")
+    x, outs, ends = n.swap(x, 0, 1), [], []
+    for k in range(len(params) // per):
+        own, (h, c) = params[k * per : (k + 1) * per], [n.cut(s, 0, k, 1) for s in first]
+        sums = n.one("MatMul", turned(n, x) if k else x, n.transpose(own[0], [1, 0]))
+        for bias in own[2:-1]:
+            sums = n.one("Add", sums, bias)
+        starts = [n.reshape(v, v.shape[1:]) for v in (h, c)]
+        attrs = {"act": "tanh", "clip": 0.0, "cut": 0.0, "asymmetric": 0, "coupled": 0, "scales": [1.0] * 5}
+        y, *last = n.b.emit("TflLstmFull", [sums, own[1], *starts, None, None, own[-1], None], attrs, 3)
+        outs.append(turned(n, y) if k else y)
+        ends.append([n.reshape(v, [1, *v.shape]) for v in last])
+    y = n.b.emit("Concat", outs, {"axis": 2})[0] if len(outs) > 1 else outs[0]
+    pairs = [n.b.emit("Concat", list(v), {"axis": 0})[0] if len(v) > 1 else v[0] for v in zip(*ends, strict=True)]
+    return n.swap(y, 0, 1), pairs
+
+
+def turned(n: AtenNode, x: Value) -> Value:
+    """The sequence [batch, steps, k] from its end"""
+    return n.cut(x, 1, x.shape[1] - 1, x.shape[1], -1)
 
 
 def gates(n: AtenNode, op: str, v: Value, hidden: int) -> Value:
