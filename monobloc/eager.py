@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,46 @@ class Session:
                   if s.kind.name == "USER_INPUT_MUTATION"}
         return {k: array_of(v, k) if isinstance(v, torch.Tensor) else np.asarray(v)
                 for k, v in named.items() if v is not None}
+
+
+    def values(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Inner values, by the names that the program in core ATen calls them by"""
+        import torch
+
+        from monobloc.frontend.torch.tensors import array_of
+
+        wanted, found, core = set(names), dict[str, np.ndarray](), self.program.core
+
+        class Kept(torch.fx.Interpreter):  # type: ignore[misc]
+            def run_node(self, n: Any) -> Any:
+                y = super().run_node(n)
+                if n.name in wanted:
+                    found[n.name] = array_of(y, n.name)
+                return y
+
+        args, kwargs, _ = self.arguments(feeds)
+        try:
+            with torch.no_grad():
+                Kept(core.graph_module).run(*core._graph_module_flat_inputs(tuple(args), kwargs))
+        except Exception as e:
+            raise refused(e) from None
+        return found
+
+
+inner_session = Session
+
+
+def inner_values(model: Path) -> list[tuple[str, str, str]]:
+    """(name, layer, operator) of every tensor that the program's calls make, in their order"""
+    import torch
+
+    from monobloc.frontend.torch.importer import op_name
+    from monobloc.frontend.torch.program import read_program
+    from monobloc.frontend.torch.where import label
+
+    return [(n.name, label(n), op_name(n.target)) for n in read_program(model).core.graph.nodes
+            if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor)
+            and not n.meta["val"].is_complex()]
 
 
 def timed(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Callable[[], Any]:

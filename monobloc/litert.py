@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.tflite.importer import port_names
-from monobloc.frontend.tflite.schema import read_model
+from monobloc.frontend.tflite.schema import TYPES, read_model
 
 NAME, INSTALL = "LiteRT", "pip install 'monobloc[litert]'"
 
@@ -21,9 +22,10 @@ def installed() -> bool:
 
 
 class Session:
-    """An interpreter under our names of inputs and outputs; `reference` asks for the reference kernels."""
+    """An interpreter under our names of inputs and outputs; `reference` asks for the reference kernels, `all_values`
+    keeps inner tensors."""
 
-    def __init__(self, model: Path, threads: int = 1, reference: bool = True) -> None:
+    def __init__(self, model: Path, threads: int = 1, reference: bool = True, all_values: bool = False) -> None:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError:
@@ -31,7 +33,8 @@ class Session:
         kind = OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO
         self.names = port_names(read_model(model))
         try:
-            self.interpreter: Any = Interpreter(str(model), num_threads=threads, experimental_op_resolver_type=kind)
+            self.interpreter: Any = Interpreter(str(model), num_threads=threads, experimental_op_resolver_type=kind,
+                                                experimental_preserve_all_tensors=all_values)
             self.interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as e:
             raise refused(e) from None
@@ -56,6 +59,29 @@ class Session:
             raise refused(e) from None
         details = self.interpreter.get_output_details()
         return {name: self.interpreter.get_tensor(d["index"]) for name, d in zip(self.names[1], details, strict=True)}
+
+
+    def values(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Inner values by their tensors' names; asks a session that was made to keep them"""
+        self.feed(feeds)
+        try:
+            self.interpreter.invoke()
+        except RuntimeError as e:
+            raise refused(e) from None
+        at = {d["name"]: d["index"] for d in self.interpreter.get_tensor_details()}
+        return {name: self.interpreter.get_tensor(at[name]) for name in names}
+
+
+def inner_session(model: Path) -> Session:
+    return Session(model, all_values=True)
+
+
+def inner_values(model: Path) -> list[tuple[str, str, str]]:
+    """(name, node, operator) of every tensor that the main graph's operators make, if no other is called so"""
+    main = read_model(model).main
+    made = [(main.tensors[t], o) for o in main.operators for t in o.outputs if t >= 0]
+    names = Counter(t.name for t in main.tensors)
+    return [(t.name, t.name, o.name) for t, o in made if t.name and names[t.name] == 1 and t.type in TYPES]
 
 
 def timed(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Callable[[], Any]:

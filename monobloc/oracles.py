@@ -1,6 +1,7 @@
 """Who says what is right of a format that onnxruntime does not read, and is timed beside us: its own framework.
 
-Such a module has NAME, INSTALL, `installed()`, `Session(model).run(feeds)` and `timed(model, feeds, threads)`.
+Such a module has NAME, INSTALL, `installed()`, `Session(model).run(feeds)` and `timed(model, feeds, threads)`; for the
+values of every layer `inner_values(model)` and `inner_session(model).values(feeds, names)`.
 """
 
 from __future__ import annotations

@@ -200,16 +200,16 @@ def _show_verified(path: Path, found: Sequence[Difference], how: Verify) -> None
 
 def _per_layer(path: Path, o: Options, how: Verify) -> None:
     """Every value the model makes as an output, compared in the model's order."""
-    if own_oracle(path) is not None:
-        raise UnsupportedError(f"`--per-layer` of a {path.suffix} model is not supported",
-                               hints=["`--keep-output TENSOR` makes an inner tensor an output"])
+    own = own_oracle(path)
     inner = _comparable(path, o)
     names = [i.value for i in inner]
     built = _built(path, replace(o, keep_outputs=tuple(names)))
     feeds = (read_feeds([str(how.data)], built.image.inputs) if how.data
              else feeds_for(built.image.inputs, how.input, how.seed, built.limits))
-    if how.against == "reference":
+    if oracle_of(path, o, how.against) == "reference":
         want = verify_run.reference(built.made.imported[str(path)].graphs, feeds)
+    elif own is not None:
+        want = own.inner_session(path).values({**feeds, **o.bind}, names)
     else:
         session = verify_run.ort_session(verify_run.with_outputs(path, names), fused=not verify_run.quantizes(path))
         want = verify_run.ort_run(session, feeds, o.bind, names)
@@ -220,7 +220,8 @@ def _per_layer(path: Path, o: Options, how: Verify) -> None:
 
 def _comparable(path: Path, o: Options) -> list[verify_run.Inner]:
     """Values that reach an output; the others are left out of the import and cannot be kept."""
-    inner = verify_run.inner_values(path)
+    own = own_oracle(path)
+    inner = verify_run.inner_values(path) if own is None else [verify_run.Inner(*v) for v in own.inner_values(path)]
     try:
         driver.import_model(path, replace(o, keep_outputs=tuple(i.value for i in inner)))
         return inner

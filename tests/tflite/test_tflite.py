@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import pytest
 import tfl_cases
 import tfl_single
 from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
+from tfl_single import Case, Q
 
 import monobloc
 from monobloc import driver
 from monobloc.errors import ErrorList, InternalError, LinkError, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend import load_model
 from monobloc.frontend.describe import describe
+from monobloc.frontend.tflite import load_tflite
 from monobloc.frontend.tflite.importer import READERS
 from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
 from monobloc.ir.interp import interpret
@@ -307,6 +310,41 @@ def test_an_integer_lstm_of_both_ways_is_refused() -> None:
     (one,) = (c for c in tfl_cases.every() if c.name == "lstm int8")
     x, way, held = one.ins[0], one.ins[1:18], one.ins[18:20]
     ins = (x, *way, *way, *held, *held, *[None] * 9)
-    data, _ = replace(one, op="BIDIRECTIONAL_SEQUENCE_LSTM", ins=ins, out=(one.out, one.out)).model()
+    data, _ = replace(one, op="BIDIRECTIONAL_SEQUENCE_LSTM", ins=ins, out=(one.out, one.out),
+                      options=one.options | {4: Scalar("B", 0)}).model()
     with pytest.raises(UnsupportedError, match="BIDIRECTIONAL_SEQUENCE_LSTM of integers is not supported"):
         load_model(data)
+
+
+def sizes_that_lie() -> list[tuple[bytes, str]]:
+    """A few bytes that ask for gigabytes"""
+    far, row, w, r = 60000, Q((1, 2), F32), np.ones((3, 2), F32), np.ones((3, 3), F32)
+    bias, gone, state = np.ones(3, F32), [None] * 3, Q((far, far), F32, state=True)
+    lstm = (row, *[w] * 4, *[r] * 4, *gone, *[bias] * 4, None, None, state, state)
+    few = np.zeros((1, 4), F32)
+    few[0, 1] = 1
+    sparse = Net()
+    t = sparse.sparse("w", few)
+    sparse.tensors[t][0] = np.array([far, far], np.int32)
+    sparse.op("DENSIFY", [t], [y := sparse.tensor("y", (far, far), F32)])
+    return [
+        (Case("state", "LSTM", lstm, Q((1, 3), F32), {0: byte(4)}).model()[0], "has a state of f32"),
+        (Case("eye", "MATRIX_DIAG", (np.ones(far, F32),), Q((far, far), F32)).model()[0], ""),
+        (Case("fill", "FILL", (np.array([far, far], np.int32), np.array(1, F32)), Q((far, far), F32)).model()[0], ""),
+        (sparse.file([], [y]), "too few for a sparse constant"),
+    ]
+
+
+def test_few_bytes_do_not_ask_for_gigabytes() -> None:
+    tracemalloc.start()
+    try:
+        for data, words in sizes_that_lie():
+            tracemalloc.reset_peak()
+            if words:
+                with pytest.raises(ModelError, match=words):
+                    load_tflite(data)
+            else:
+                load_tflite(data)
+            assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()

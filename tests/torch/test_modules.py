@@ -239,7 +239,8 @@ class Places(nn.Module):
         torch._check(k < 4)
         self.kept[:, k : k + 2] = x
         self.kept.select(1, k).add_(k * 0.5)
-        return self.kept[:, k + 1 : k + 3] * k, self.kept.sum(1), self.kept.select(1, 2 * k - k + 1), torch.full((2,), k)
+        row = self.kept.select(1, 2 * k - k + 1)
+        return self.kept[:, k + 1 : k + 3] * k, self.kept.sum(1), row, torch.full((2,), k)
 
 
 def test_numbers_out_of_tensors_say_where_a_slice_begins(cache: Path) -> None:

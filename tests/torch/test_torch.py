@@ -15,6 +15,8 @@ from torch import nn
 from torch_tools import differs, eager, imported, interpreted
 
 import monobloc
+from monobloc.cli import run
+from monobloc.eager import Session
 from monobloc.errors import MonoblocError
 from monobloc.frontend import Choices, load_model
 
@@ -166,3 +168,22 @@ def test_inner_values_can_be_kept_and_inputs_bound() -> None:
     assert [v.name for v in found.graph.inputs] == ["x"]
     got = interpreted(found, (SIZES[0],))
     assert got["relu"].shape == (2, 5, 3) and np.allclose(got["output_2"], SIZES[1].reshape(-1).numpy() / 5)
+
+
+def test_verify_finds_the_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every value of the program beside PyTorch's; then an oracle that is wrong from one layer on"""
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).eval()
+    path, right = tmp_path / "layers.pt2", Session.values
+    torch.export.save(torch.export.export(module, (torch.randn(2, 3),)), path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["verify", str(path), "--per-layer", "--lto", "none"]
+    assert run(words) == 0 and "no node exceeds the tolerance" in capfd.readouterr().out
+
+    def wrong(self: Session, feeds: Any, names: Any) -> dict[str, np.ndarray]:
+        return {k: v if k == "linear" else v + 1 for k, v in right(self, feeds, names).items()}
+
+    monkeypatch.setattr(Session, "values", wrong)
+    run(words)
+    assert "the difference arises at tanh.default '1/tanh', in value 'tanh'" in capfd.readouterr().out

@@ -38,7 +38,8 @@ class Places:
 
 
 def _cell(n: TflNode, x: Value, added: Value | None, p: Places, act: str, asymmetric: bool) -> Value:
-    b, hidden, r = n.b, _state(n, p.hidden), n.x(p.recurrent)
+    b, r = n.b, n.x(p.recurrent)
+    hidden = _state(n, p.hidden, (x.shape[0], *r.shape[:1]))
     if x.dtype is not F32 or r.dtype not in (F32, I8) or n.x(p.weights).dtype is not r.dtype:
         n.unsupported(f"{n.op} of {x.dtype.value} with weights of {n.x(p.weights).dtype.value}")
     sums = _sums(n, x, p.weights, asymmetric)
@@ -103,7 +104,7 @@ def svdf(n: TflNode) -> Result:
 def _kept(n: TflNode, newest: Value, filters: int, memory: int) -> Value:
     """The last steps [batch, filters, memory] with the newest in, which become the state"""
     batch = newest.shape[0]
-    old = reshape(n.b, _state(n, 4), [batch, filters, memory])
+    old = reshape(n.b, _state(n, 4, (batch, filters * memory)), [batch, filters, memory])
     late = slice_of(n.b, old, [(0, 1, batch), (0, 1, filters), (1, 1, memory - 1)])
     new = n.b.emit("Concat", [late, reshape(n.b, newest, [batch, filters, 1])], {"axis": 2})[0]
     n.states.now[_name(n, 4)] = reshape(n.b, new, [batch, filters * memory])
@@ -132,7 +133,7 @@ def _svdf_integers(n: TflNode, x: Value, features: Value, over_time: Value, rank
     b, (filters, memory) = n.b, over_time.shape
     (sx, _), (sf, _), (st, _), (ss, zs), (sy, zy) = (
         n.scale(t) for t in (n.tensor(0), n.tensor(1), n.tensor(2), n.tensor(4), n.outs[0]))
-    state = _state(n, 4).dtype
+    state = _state(n, 4, (x.shape[0], filters * memory)).dtype
     if state not in (I16, I8) or over_time.dtype is not state:
         n.unsupported(f"SVDF of int8 with a state of {state.value} and weights of {over_time.dtype.value} over time")
     total = b.one("MatMulInteger", x, transpose(b, features, (1, 0)), _zero(n, 0, x), None)

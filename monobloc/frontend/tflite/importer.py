@@ -65,7 +65,7 @@ READERS: dict[str, Reader] = {
 
 def load_tflite(model: Any, choices: Choices | None = None) -> Imported:
     """Import a model from a path or bytes."""
-    with guarded(model), np.errstate(over="ignore"):
+    with guarded(model), np.errstate(over="ignore", invalid="ignore"):
         return _Import(read_model(model), choices or Choices()).run()
 
 

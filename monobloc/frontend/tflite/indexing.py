@@ -231,7 +231,7 @@ def matrix_set_diag(n: TflNode) -> Result:
 
 
 def _with_diagonal(n: TflNode, x: Value, d: Value, rows: int, columns: int) -> Value:
-    eye = n.b.const(np.eye(rows, columns, dtype=bool))
+    eye = n.b.one("Equal", *(n.b.const(np.arange(k).reshape(s)) for k, s in ((rows, (-1, 1)), (columns, (1, -1)))))
     return n.b.one("Where", eye, reshape(n.b, d, [*d.shape[:-1], 1, d.shape[-1]]), x)
 
 

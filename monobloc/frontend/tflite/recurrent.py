@@ -126,11 +126,11 @@ def _backwards(n: TflNode, x: Value) -> Value:
 # -- one cell -----------------------------------------------------------------------------------------
 def _cell(n: TflNode, x: Value, added: Value | None, p: Places, way: Way) -> Value:
     """x [batch, steps, k] through a cell; its state is kept"""
-    hidden, cell = _state(n, p.hidden), _state(n, p.cell)
     r = [n.x(k) for k in p.recurrent[1:]]
     kinds = {v.dtype for v in (*r, *(n.x(k) for k in p.weights[1:]))}
     if any(n.x(k).type.rank != 2 for k in (*p.weights[1:], *p.recurrent[1:])):
         n.fail(f"has weights of {n.x(p.weights[1]).type}, which must have rank 2")
+    hidden, cell = (_state(n, i, (x.shape[0], r[0].shape[k])) for i, k in ((p.hidden, 1), (p.cell, 0)))
     if x.dtype is F32 and len(kinds) == 1 and kinds <= {F32, I8}:
         outs = _floats(n, x, added, hidden, cell, p, way)
     elif x.dtype is I8 and kinds == {I8} and cell.dtype is I16 and added is None:
@@ -147,9 +147,11 @@ def _name(n: TflNode, i: int) -> str:
     return f"{t.name or 'state'}.{t.index}"
 
 
-def _state(n: TflNode, i: int) -> Value:
+def _state(n: TflNode, i: int, shape: tuple[int, ...]) -> Value:
     """A variable tensor; integers start at their zero point."""
     name, t = _name(n, i), n.tensor(i)
+    if math.prod(t.shape) != math.prod(shape):
+        n.fail(f"has a state of {t.text}, which must have the shape {list(shape)}")
     if name not in n.states.now:
         if n.quantized(i) and n.scale(t)[1]:
             n.states.start[name] = np.full(t.shape, n.scale(t)[1], np.int8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from monobloc.errors import ModelError
@@ -10,6 +12,7 @@ from monobloc.frontend.tflite.schema import SMALL, Tensor
 
 Array = np.ndarray
 DENSE, SPARSE = 0, 1
+MAX_EMPTY = 1 << 22  # a sparse constant of more elements holds one in 256 at least
 VECTORS = {1: "i4", 2: "u2", 3: "u1"}  # how the numbers of a sparse axis are stored
 
 
@@ -31,6 +34,8 @@ def densified(t: Tensor, values: Array) -> Array:
     own; a dense axis has every index, a sparse one those that are listed between two places of its segments."""
     s = t.sparsity
     assert s is not None
+    if math.prod(t.shape) > max(MAX_EMPTY, 256 * values.size):
+        raise ModelError(f"{t.what} is {t.text} and holds {values.size} elements only, too few for a sparse constant")
     order, blocks = s.ints(0), s.ints(1)
     axes = list(s.tables(2))
     rank = len(t.shape)
