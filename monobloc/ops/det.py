@@ -1,4 +1,4 @@
-"""Determinants of small matrices, by expansion."""
+"""Determinants: of small matrices by expansion, which fuses, of larger ones by elimination."""
 
 from __future__ import annotations
 
@@ -32,15 +32,18 @@ class Det(OpDef):
     name = "Det"
     edges = (
         Edge("NaN", "gives NaN", (f32([NAN, 0], [0, 1]),), (f32(NAN)[0],)),
-        Edge("infinities", "go through the sum of products", (f32([INF, 1], [1, 1]),), (f32(INF)[0],)),
+        Edge("infinities", "go through the sum of products; from 6 by 6 on they give NaN",
+             (f32([INF, 1], [1, 1]),), (f32(INF)[0],)),
     )
     tol = Tol(1e-4, 1e-5)
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x = n.inputs[0]
-        if x.type.rank >= 2 and x.shape[-1] > LARGEST and x.const is None:
-            n.unsupported(f"the determinant of a matrix larger than {LARGEST} by {LARGEST}")
-        return b.emit("Det", [x])
+        if x.type.rank < 2 or x.shape[-1] <= LARGEST:
+            return b.emit("Det", [x])
+        wide = x if x.dtype is DType.F64 else b.one("Cast", x, to=DType.F64)
+        y = b.one("DetByElimination", wide)
+        return [y if x.dtype is DType.F64 else b.one("Cast", y, to=x.dtype)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x = only(ins[0], self.name)
@@ -78,3 +81,36 @@ class Det(OpDef):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         for n in (1, 2, 3, 4):
             yield Case((rng.standard_normal((3, n, n)).astype(np.float32),), {}, f"{n}")
+
+
+class DetByElimination(OpDef):
+    """Of matrices of doubles; one that is not finite gives NaN"""
+
+    name = "DetByElimination"
+    internal = True
+    tol = Tol(1e-9, 1e-9)
+
+    def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
+        x = only(ins[0], "Det")
+        if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
+            raise ModelError(f"Det needs square matrices, got {x.type}")
+        return [TensorType(x.dtype, x.shape[:-2])]
+
+    def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> np.ndarray:
+        x = xs[0]
+        assert x is not None
+        finite = np.isfinite(x).all((-1, -2))
+        return np.asarray(np.where(finite, np.linalg.det(np.where(finite[..., None, None], x, 0)), np.nan))
+
+    def routine(self, n: Node, c: Any) -> str:
+        x, y = n.used[0], n.outputs[0]
+        size = x.shape[-1]
+        work = c.scratch(8 * size * size)
+        return (f"for (long k = 0; k < {y.type.size}; k++) "
+                f"{c.ptr(y)}[k] = mb_inverse_det({size}, {c.ptr(x)} + k * {size * size}, (double *){work});\n")
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        x = rng.standard_normal((2, 3, 7, 7))
+        x[0, 1, :, 2], x[1, 0, 3, 3], x[1, 1, 0] = 0, np.inf, 0
+        yield Case((x,), {}, "7")
+        yield Case((np.eye(6)[[1, 0, 2, 4, 5, 3]] * 2,), {}, "pivots")

@@ -235,6 +235,11 @@ def test_gemm_forms() -> None:
         agree(*one_node("Gemm", 9 if c is not None else 11, ins, {"transA": ta, "transB": tb}))
 
 
+@pytest.mark.parametrize("size", [1, 5, 6, 12])
+def test_determinants_of_any_size(size: int) -> None:
+    agree(*one_node("Det", 22, [f32(3, size, size)], {}))
+
+
 EINSUMS = [
     ("ij,jk->ik", (3, 4), (4, 5)),
     ("ij,jk", (3, 4), (4, 5)),

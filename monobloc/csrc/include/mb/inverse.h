@@ -1,5 +1,6 @@
-/* Inverses of square matrices, one after another: Gauss and Jordan's elimination with the largest pivot of a column.
- * A matrix without an inverse gives infinities or NaN. work has room for n * n numbers. */
+/* Inverses and determinants of square matrices, one after another, by elimination with the largest pivot of a column.
+ * A matrix without an inverse gives infinities or NaN; one that is not finite has the determinant NaN. work has room for
+ * n * n numbers. */
 #ifndef MB_INVERSE_H
 #define MB_INVERSE_H
 
@@ -41,5 +42,24 @@
 MB_INVERSE(float)
 MB_INVERSE(double)
 #undef MB_INVERSE
+
+MB_INLINE double mb_inverse_det(long n, const double *x, double *work) {
+  double det = 1, finite = 0;
+  for (long i = 0; i < n * n; i++) work[i] = x[i], finite += x[i] * 0;
+  if (finite != 0) return finite;
+  for (long c = 0; c < n; c++) {
+    long best = c;
+    for (long r = c + 1; r < n; r++)
+      if (mb_abs(work[r * n + c]) > mb_abs(work[best * n + c])) best = r;
+    if (best != c) mb_inverse_swap(n, work, c, best), det = -det;
+    det *= work[c * n + c];
+    if (work[c * n + c] == 0) return det;
+    for (long r = c + 1; r < n; r++) {
+      const double f = work[r * n + c] / work[c * n + c];
+      for (long k = c + 1; k < n; k++) work[r * n + k] -= f * work[c * n + k];
+    }
+  }
+  return det;
+}
 
 #endif
