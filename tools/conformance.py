@@ -245,7 +245,7 @@ def import_case(model: Any, feeds: dict[str, Any]) -> tuple[Graph, frozenset[str
             hints = [h for x in errors_of(e) if isinstance(x, UnsupportedError) for h in x.hints]
             sizes = {m for h in hints for m in re.findall(r"--max-value ([^\s=]+)=", h)} & arrays.keys()
             if sizes - most.keys():
-                most |= {k: tuple(abs(int(x)) for x in np.ravel(arrays[k])) for k in sizes if arrays[k].size}
+                most |= {k: tuple(int(np.ceil(abs(x))) for x in np.ravel(arrays[k])) for k in sizes if arrays[k].size}
                 continue
             wanted = {m for h in hints for m in re.findall(r"--bind ([^\s=]+)=", h)} & arrays.keys()
             if wanted <= bound:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from monobloc.ir.graph import Value
 from monobloc.passes.intervals import Range, Ranges
 
+FEW = 8  # elements of a tensor of factors
 Most = Mapping[str, Sequence[int]]  # the most of all elements of a value, or of each, by its name
 
 
@@ -31,12 +32,12 @@ class Limits:
     used: set[str] = field(default_factory=set)
     sure: Ranges = field(default_factory=Ranges)
     likely: Ranges = field(default_factory=Numbers)
-    names: dict[Value, str] = field(default_factory=dict)  # of integers
+    names: dict[Value, str] = field(default_factory=dict)  # of integers and factors
     each: dict[Value, Sequence[int]] = field(default_factory=dict)  # by element
 
     def name(self, name: str, v: Value) -> None:
         """A value has a name in the model."""
-        if v.dtype.is_int:
+        if v.dtype.is_int or v.dtype.is_float and v.type.size <= FEW:
             self.names.setdefault(v, name)
         most = self.told.get(name)
         if most is None:
@@ -47,7 +48,7 @@ class Limits:
             self.likely.known[v] = Range(min(0, *most, 0), max(most))
 
     def behind(self, v: Value) -> list[str]:
-        """Names of the integers that decide a size: inputs of the model, or the nearest computed from what is none"""
+        """Names of the numbers that decide a size: inputs of the model, or the nearest computed from what is none"""
         inputs: list[str] = []
         near: list[str] = []
         queue = [v]
@@ -55,7 +56,8 @@ class Limits:
             known = self.names.get(x)
             if known is not None:
                 (inputs if x.producer is None else near).append(known)
-            queue += [y for y in (x.producer.used if x.producer else ()) if y not in queue and y.dtype.is_int]
+            queue += [y for y in (x.producer.used if x.producer else ()) if y not in queue and (
+                y.dtype.is_int or y.dtype.is_float and y.type.size <= FEW)]
         return inputs or near[:1]
 
     def element(self, v: Value, k: int, x: Value) -> None:

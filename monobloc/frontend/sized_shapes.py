@@ -17,6 +17,7 @@ import numpy as np
 from monobloc.frontend.extents import Extents, Tensor
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode
+from monobloc.frontend.sized_resize import resize
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
@@ -34,7 +35,7 @@ class Reader:
     """How a node is read some of whose operands at `places` (or whose tensor) are data."""
 
     places: Sequence[int]
-    read: Callable[[Extents, OnnxNode], Result]
+    read: Callable[[Extents, OnnxNode], Result | None]
 
 
 def sized_shape(b: Builder, n: OnnxNode, limits: Limits) -> Result | None:
@@ -488,4 +489,5 @@ READERS: dict[str, Reader] = {
     "ConstantOfShape": Reader((0,), _constant_of_shape), "OneHot": Reader((1,), _one_hot),
     "Expand": Reader((1,), _expand), "Tile": Reader((1,), _tile), "Pad": Reader((1,), _pad),
     "Reshape": Reader((1,), _reshape), "Flatten": Reader((), _flatten),
+    "Resize": Reader((2, 3), resize),
 }

@@ -178,8 +178,22 @@ def durations() -> Model:
                  pads=ints(0, 1, 0, 0, 0, 0))
 
 
+def resized() -> Model:
+    """By sizes and by factors that are data, and by constant ones what has a size that data decide"""
+    ways = [(m, c, r) for m in ("nearest", "linear") for c in ("half_pixel", "asymmetric", "align_corners",
+            "pytorch_half_pixel") for r in ("floor", "round_prefer_ceil")[: 2 if m == "nearest" else 1]]
+    one = 'Resize<mode = "{}", coordinate_transformation_mode = "{}", nearest_mode = "{}">'
+    body = "  ".join(f"a{k} = {one.format(*w)}(x, , , s)  b{k} = {one.format(*w)}(x, , f)" for k, w in enumerate(ways))
+    outs = ", ".join(f"float[1,1,A{k},B{k}] a{k}, float[1,1,C{k},D{k}] b{k}" for k in range(len(ways)))
+    return Model(f"""g (float[1,1,4,5] x, int64[4] s, float[4] f, int64[1] n) => ({outs}, float[1,1,4,E] e) {{ {body}
+        cut = Slice(x, zero, n, three)  e = Resize<mode = "nearest", nearest_mode = "floor">(cut, , double) }}""",
+                 [{"x": f32(1, 1, 4, 5), "s": ints(1, 1, h, w), "f": np.float32([1, 1, p, q]), "n": ints(n)}
+                  for h, w, p, q, n in ((4, 5, 1, 1, 5), (7, 3, 2, 0.6, 3), (1, 9, 0.5, 2, 1), (2, 1, 1.5, 1.75, 2))],
+                 {"s": (1, 1, 7, 9), "f": (1, 1, 2, 2)}, zero=ints(0), three=ints(3), double=np.float32([1, 1, 1, 2]))
+
+
 CASES: list[Callable[[], Model]] = [
-    slices, whole_slices, splits, ranges, expanded, reshapes, pads, hot, along, unlike, windows, durations,
+    slices, whole_slices, splits, ranges, expanded, reshapes, pads, hot, along, unlike, windows, durations, resized,
 ]  # fmt: skip
 
 
