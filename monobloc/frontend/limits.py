@@ -51,14 +51,15 @@ class Limits:
         """Names of the numbers that decide a size: inputs of the model, or the nearest computed from what is none"""
         inputs: list[str] = []
         near: list[str] = []
+        factors: list[str] = []
         queue = [v]
         for x in queue:
-            known = self.names.get(x)
-            if known is not None:
-                (inputs if x.producer is None else near).append(known)
+            if x in self.names:
+                found = factors if x.dtype.is_float else inputs if x.producer is None else near
+                found += [self.names[x]] if x.producer is None or not x.dtype.is_float else []
             queue += [y for y in (x.producer.used if x.producer else ()) if y not in queue and (
                 y.dtype.is_int or y.dtype.is_float and y.type.size <= FEW)]
-        return inputs or near[:1]
+        return inputs or near[:1] or factors
 
     def element(self, v: Value, k: int, x: Value) -> None:
         """`x` is element k of `v`."""
