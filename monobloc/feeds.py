@@ -12,6 +12,7 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import lower
 from monobloc.loader import TensorSpec, to_strings
 
 Feeds = dict[str, np.ndarray]
@@ -43,7 +44,7 @@ def index_limits(g: Graph) -> dict[str, int]:
     limits: dict[Value, int] = {}
     for node in reversed(g.nodes):
         if node.op == "Gather" and node.inputs[0] is not None and node.inputs[1] is not None:
-            _limit(limits, node.inputs[1], node.inputs[0].shape[node.attrs.get("axis", 0)])
+            _limit(limits, node.inputs[1], lower(node.inputs[0].shape[node.attrs.get("axis", 0)]))
         elif node.op in SAME_NUMBERS and node.outputs[0] in limits and node.inputs[0] is not None:
             _limit(limits, node.inputs[0], limits[node.outputs[0]])
     return {v.origin or v.name: limits[v] for v in g.inputs if v in limits}

@@ -120,6 +120,7 @@ class CompiledModel:
         if self._sizes is not None:
             axes = zip(self._inputs, self._sizes.axes, strict=True)
             self._inputs = [(replace(s, axes=a[: len(s.shape)]), view) for (s, view), a in axes]
+        self._seen: tuple[Any, tuple[list[np.ndarray], list[np.ndarray]]] = (None, ([], []))
         self.reset()
         if self._info.max_threads > 1:
             self.set_threads(int(self._info.max_threads))
@@ -135,8 +136,10 @@ class CompiledModel:
         ins, outs = ([view for _, view in ports] for ports in (self._inputs, self._outputs))
         if self._sizes is None or (shapes := self._sizes.shapes(self._ram.ctypes.data, ins, outs)) is None:
             return ins, outs
-        now = [view.reshape(-1)[: math.prod(s)].reshape(s) for view, s in zip([*ins, *outs], shapes, strict=True)]
-        return now[: len(ins)], now[len(ins) :]
+        if shapes != self._seen[0]:  # runs of one size after the other need no new views
+            now = [view.reshape(-1)[: math.prod(s)].reshape(s) for view, s in zip([*ins, *outs], shapes, strict=True)]
+            self._seen = (shapes, (now[: len(ins)], now[len(ins) :]))
+        return self._seen[1]
 
     # -- facts --
     @property
@@ -182,10 +185,12 @@ class CompiledModel:
 
     def input_buffer(self, name: str) -> np.ndarray:
         """The input inside the arena: write here, then `run({})` copies nothing."""
-        for (spec, _), view in zip(self._inputs, self._now()[0], strict=True):
-            if spec.name == name:
-                return view
+        if (view := self._input_views().get(name)) is not None:
+            return view
         raise ModelError(f"{self.name} has no input `{name}`; it has {', '.join(s.name for s in self.inputs)}")
+
+    def _input_views(self) -> dict[str, np.ndarray]:
+        return {s.name: view for (s, _), view in zip(self._inputs, self._now()[0], strict=True)}
 
     def run(self, feeds: Mapping[str, Any] | None = None, *, copy: bool = True) -> dict[str, np.ndarray]:
         """One inference. Missing inputs keep what their buffer holds; unknown names are errors."""
@@ -202,8 +207,9 @@ class CompiledModel:
         feeds = spread(feeds, [s.name for s in self.inputs])
         if self._sizes is not None:
             self._take_sizes(feeds)
+        views = self._input_views() if feeds else {}
         for name, value in feeds.items():
-            self._write(self.input_buffer(name), name, value)
+            self._write(views[name] if name in views else self.input_buffer(name), name, value)
 
     def _take_sizes(self, feeds: Mapping[str, Any]) -> None:
         """Dimensions as the inputs given have them."""

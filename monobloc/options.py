@@ -108,14 +108,15 @@ def shapes_of_items(name: str, items: Sequence[Sequence[int]] | None) -> dict[st
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, Sizes]:
-    """`batch=4`; a set `1,4,8` or a range `1..8` stays open for the run."""
+    """`batch=4`; a set `1,4,8` or a range `1..8` or `32..640:32` stays open for the run."""
     out: dict[str, Sizes] = {}
     for text in texts:
         name, eq, value = text.rpartition("=")
         sizes = parse_sizes(value)
         if not eq or sizes is None:
             raise ModelError(f"`--dim {text}` is no size",
-                             hints=["write `--dim NAME=4`, `--dim NAME=1,4,8` or `--dim NAME=1..8`"])
+                             hints=["write `--dim NAME=4`, `--dim NAME=1,4,8`, `--dim NAME=1..8` or "
+                                    "`--dim NAME=32..640:32`"])
         out[name] = sizes
     return out
 

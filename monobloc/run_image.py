@@ -170,8 +170,8 @@ class Built:
     @property
     def limits(self) -> dict[str, int]:
         """Of random data: what inputs may index"""
-        found = [index_limits(i.graph) for i in self.made.imported.values()]
-        return {name: end for limits in found for name, end in limits.items()}
+        found = [index_limits(g) for i in self.made.imported.values() for g in i.graphs]
+        return {name: min(f[name] for f in found if name in f) for f in found for name in f}
 
 
 def build_to_run(path: Path, o: Options, progress: Progress) -> Built:

@@ -26,7 +26,7 @@ from monobloc.codegen.epilogue import ACC_INT, Axes, epilogue_expr, epilogue_tex
 from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
-from monobloc.ir.symbolic import guess, is_open, open_symbols
+from monobloc.ir.symbolic import guess, is_open, lower, open_symbols
 from monobloc.kernels import integer, tiles
 from monobloc.passes.contraction import Contraction
 from monobloc.passes.select import (
@@ -154,7 +154,7 @@ def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Targ
 
 def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
     """A product whose descriptor is made when it runs: a leaf for every height of a tile, and once more for rows
-    that are one tile, under which the weights stream by."""
+    that are one tile, under which the weights stream by: two panels side by side where registers are left."""
     n, nv, vl = desc["n"], desc["nv"], t.f32_lanes
     most = min(tiles.max_mr(nv, vl, t.vector_registers), OPEN_COLUMN_ROWS if is_open(n) else OPEN_ROWS)
     fixed = {k: v for k, v in desc.items() if k not in ("mr1", "n1", "mr2", "n2", "ku")}
@@ -173,7 +173,7 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
     ]
     for name, tail, how, ahead in kinds:
         least = (most + 1) // 2 if streams and name == "full" else 1  # rows of several tiles have none below
-        leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in range(least, most + 1)}
+        leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in range(max(least, min(lower(desc["m"]), most // 2)), most + 1)}
         lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tail}, {how}, {ahead})"
                   for mr, leaf in leaves.items()]
         table = ", ".join(leaves.get(mr, "0") for mr in range(most + 1))
@@ -183,7 +183,21 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
         last = f"d.n < MB_VL ? {KERNEL}_small : {KERNEL}_shifted"
     first = f"d.m <= {most} ? {KERNEL}_once : {KERNEL}_full" if streams else f"{KERNEL}_full"
     last = first if last == f"{KERNEL}_{kinds[0][0]}" or last == f"{KERNEL}_once" else last
-    return [*lines, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last})"]
+    joined = _joined_leaves(desc, tiles.max_mr(2 * nv, vl, t.vector_registers), vl) if streams else []
+    call = joined.pop() if joined else ""
+    return [*lines, *joined, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last}, {call})"]
+
+
+def _joined_leaves(desc: Mapping[str, int], most: int, vl: int) -> list[str]:
+    """Leaves over two panels, for rows that are few; the last line is how they are called."""
+    heights = range(max(lower(desc["m"]), 1), most + 1)
+    nr = desc["nv"] * vl
+    if not heights or desc["n"] % (2 * nr) or desc["n"] < 8 * nr:
+        return []
+    names = [f"{KERNEL}_joined{mr}" if mr in heights else "0" for mr in range(most + 1)]
+    return [*(f"MB_GEMM_JOINED_LEAF({names[mr]}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tiles.PF_STREAM})" for mr in heights),
+            f"static mb_gemm_leaf *const {KERNEL}_joined[] = {{{', '.join(names)}}};",
+            f"MB_GEMM_JOINED({KERNEL}_d, {KERNEL}_joined, {most})"]
 
 
 # -- Conv ---------------------------------------------------------------------------------------------

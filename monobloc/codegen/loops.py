@@ -37,12 +37,14 @@ from monobloc.ir.expr import (
     rebuild,
     walk,
 )
+from monobloc.ir.functions import EXPENSIVE_FNS
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.symbolic import guess, is_open, upper
 from monobloc.ir.types import DType
 from monobloc.ops.compose import compose, index_vars, reader
 
-LANES = 32
+LANES = 32  # MB_LANES in mb/base.h
+VECTOR_FOLDS = ("sum", "prod", "max", "min")  # whose lanes are joined by vectors: mb_lanes_sum and so on
 STRIP = 64
 TURN = 8  # rows and columns from which a transposition goes by squares
 StorageOf = Callable[[Value], Storage]
@@ -84,6 +86,13 @@ class Writer:
     def name(self, stem: str) -> str:
         self.fresh += 1
         return f"{stem}{self.fresh}"
+
+
+def vector_loop(extent: int, e: Expr) -> str:
+    """What stands before a loop over `e` that becomes vectors. A size that a run knows is rarely a multiple of theirs,
+    and where an element is expensive those of the rest must not be computed one by one."""
+    dear = is_open(extent) and any(isinstance(x, Op) and x.fn in EXPENSIVE_FNS for x in walk(e))
+    return "MB_OPEN_LOOP" if dear else "#pragma clang loop vectorize(assume_safety)"
 
 
 @dataclass(frozen=True)
@@ -258,7 +267,8 @@ class _Nest:
 
     def _pragma(self) -> None:
         if not any(isinstance(x, Reduce) and self.inner in free_vars(x) for x in walk(self.e)):
-            self.w.line("#pragma clang loop vectorize(assume_safety)")
+            assert self.inner is not None
+            self.w.line(vector_loop(self.inner.extent if len(self.order) > 1 else 0, self.e))  # a single one is long
 
     def _range(self, v: Var) -> tuple[str, str]:
         if v is not self.split:
@@ -328,7 +338,7 @@ class _Nest:
         self._store()
 
     def _strip_loop(self, v: Var, base: str, count: str, body: Callable[[], None]) -> None:
-        self.w.line("#pragma clang loop vectorize(assume_safety)")
+        self.w.line(vector_loop(v.extent, self.e))
         self.w.open(f"for (long l = 0; l < {count}; l++)")
         self.w.line(f"const long {v.name} = {base} + l; (void){v.name};")
         names = dict(self.names)
@@ -407,6 +417,9 @@ class _Nest:
             self._lane_loop(r, str(main), v.extent % LANES, lanes)
         for _ in range(depth):
             w.close()
+        if d is DType.F32 and r.kind in VECTOR_FOLDS:
+            w.line(f"const float {acc} = mb_lanes_{r.kind}({lanes});")
+            return
         w.line(f"for (int h = {LANES // 2}; h > 0; h /= 2)")
         w.line(f"  for (int l = 0; l < h; l++) {lanes}[l] = {combine(r.kind, lanes + '[l]', lanes + '[l + h]')};")
         w.line(f"const {d.c} {acc} = {lanes}[0];")
@@ -414,7 +427,7 @@ class _Nest:
     def _lane_loop(self, r: Reduce, base: str, count: int | str, lanes: str) -> None:
         w, v = self.w, r.vars[-1]
         names = dict(self.names)
-        w.line("#pragma clang loop vectorize(assume_safety)")
+        w.line(vector_loop(v.extent if count != LANES else LANES, r.body))
         w.open(f"for (long l = 0; l < {count}; l++)")
         name = w.name("r")
         w.line(f"const long {name} = {base} + l;")

@@ -184,14 +184,19 @@ def choice(s: Sizes) -> list[str]:
     ]
 
 
+def in_row(d: Dim) -> bool:
+    """Whether a loader needs no list of its sizes"""
+    return d.is_range and d.step == 1
+
+
 def table(s: Sizes) -> list[str]:
     """What a program says of its dimensions to loaders, as `dynamic`."""
     if not s.dims:
         return []
     out = []
     for k, d in enumerate(s.dims):
-        out.append(f"static const int64_t dim{k}_sizes[] = {{{'0' if d.is_range else ', '.join(map(str, d.sizes))}}};")
-    rows = [f"  {{{c_string(d.name)}, {d.sizes[0]}, {d.most}, {0 if d.is_range else len(d.sizes)}, dim{k}_sizes}},"
+        out.append(f"static const int64_t dim{k}_sizes[] = {{{'0' if in_row(d) else ', '.join(map(str, d.sizes))}}};")
+    rows = [f"  {{{c_string(d.name)}, {d.sizes[0]}, {d.most}, {0 if in_row(d) else len(d.sizes)}, dim{k}_sizes}},"
             for k, d in enumerate(s.dims)]
     out += ["static const struct mb_dim dims[] = {", *rows, "};"]
     inputs = range(len(s.versions[0].inputs))

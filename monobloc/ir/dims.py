@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 from monobloc.errors import ModelError
@@ -35,25 +36,35 @@ class Dim:
         return self.sizes[-1]
 
     @property
+    def step(self) -> int:
+        """What lies between its sizes, all the same; 0 where it is not"""
+        steps = {b - a for a, b in pairwise(self.sizes)}
+        return steps.pop() if len(steps) == 1 else 0
+
+    @property
     def is_range(self) -> bool:
-        return len(self.sizes) > 2 and self.sizes[-1] - self.sizes[0] == len(self.sizes) - 1
+        """Three sizes or more in a row, or more in equal steps than an image has versions of one model's ranges"""
+        return len(self.sizes) > 2 and self.step == 1 or len(self.sizes) > MAX_OPEN and self.step > 1
 
     def __str__(self) -> str:
-        return f"{self.sizes[0]}..{self.most}" if self.is_range else ",".join(map(str, self.sizes))
+        if not self.is_range:
+            return ",".join(map(str, self.sizes))
+        return f"{self.sizes[0]}..{self.most}" + (f":{self.step}" if self.step > 1 else "")
 
     def condition_of(self, n: str) -> str:
         """C text: whether `n` is one of its sizes"""
         if self.is_range:
-            return f"{n} >= {self.sizes[0]} && {n} <= {self.most}"
+            even = f" && ({n} - {self.sizes[0]}) % {self.step} == 0" if self.step > 1 else ""
+            return f"{n} >= {self.sizes[0]} && {n} <= {self.most}{even}"
         return " || ".join(f"{n} == {s}" for s in self.sizes)
 
 
 def parse_sizes(text: str) -> Sizes | None:
-    """`4`, `1..8` or `1,4,8`; None for anything else."""
+    """`4`, `1..8`, `32..640:32` or `1,4,8`; None for anything else."""
     if re.fullmatch(r"\d{1,9}", text):
         return int(text)
-    if m := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text):
-        return normal(range(int(m[1]), int(m[2]) + 1)) if int(m[1]) <= int(m[2]) else None
+    if m := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})(?::([1-9]\d{0,8}))?", text):
+        return normal(range(int(m[1]), int(m[2]) + 1, int(m[3] or 1))) if int(m[1]) <= int(m[2]) else None
     if re.fullmatch(r"\d{1,9}(,\d{1,9})+", text):
         return normal(map(int, text.split(",")))
     return None

@@ -19,7 +19,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -133,6 +133,8 @@ def _evaluate(terms: Terms, at: Mapping[str, Any]) -> Any:
 
 def _make(space: Space, terms: Mapping[Monomial, int]) -> Any:
     kept = _sorted(terms)
+    if any(isinstance(a, Quotient) for mono, _ in kept for a in mono):
+        kept = _reduced(space, kept)
     if not kept:
         return 0
     return kept[0][1] if kept[0][0] == () else Size(space, kept)
@@ -351,8 +353,34 @@ def _quotient(space: Space, a: Terms, b: Terms) -> Any:
     if above >= 0 and below > 0:
         if above < below:
             return 0
-        return Size(space, (((Quotient(a, b),), 1),))
+        return Size(space, (((_plain(space, a, b),), 1),))
     return int(above) // int(below)
+
+
+def _reduced(space: Space, terms: Terms) -> Terms:
+    """With factors taken out of exact quotients: of 4*(n/8), where 8 divides n at all points, is left (n/2)."""
+    out: Terms = ()
+    for mono, k in terms:
+        term: Terms = ((mono, k),)
+        for q in mono:
+            c = q.below[0][1] if isinstance(q, Quotient) and len(q.below) == 1 and not q.below[0][0] else 1
+            if isinstance(q, Quotient) and (g := gcd(c, k)) > 1 and not (space.values(q.above) % c).any():
+                whole = q.above if c == g else (((Quotient(q.above, (((), c // g),)),), 1),)
+                term = _sorted(_product(whole, (((_without(mono, (q,)) or ()), k // g),)))
+                break
+        out = _sorted(_sum(out, term, 1))
+    return out
+
+
+def _plain(space: Space, a: Terms, b: Terms) -> Quotient:
+    """a / b in one way of many: with no more above than divides where that is the same at all points, and a quotient
+    of a quotient as one."""
+    rest = space.values(a) % space.values(b)
+    if (rest == rest[0]).all():
+        a = _sorted(_sum(a, (((), int(rest[0])),), -1))
+    if len(a) == 1 and a[0][1] == 1 and len(a[0][0]) == 1 and isinstance(inner := a[0][0][0], Quotient):
+        return Quotient(inner.above, _sorted(_product(inner.below, b)))
+    return Quotient(a, b)
 
 
 def _without(m: Monomial, divisor: Monomial) -> Monomial | None:
@@ -411,6 +439,16 @@ def exact_rest(f: int, k: int) -> int:
         return 0 if a == b or not a else 1
     (mono, c), = b
     return 0 if all(n % c == 0 and _without(m, mono) is not None for m, n in a) else 1
+
+
+def factor(a: int, b: int) -> int:
+    """The k with which a == k * b at all points, 0 where there is none; nothing is decided."""
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return a // b if b and a % b == 0 else 0
+    space = a.space if isinstance(a, Size) else cast(Size, b).space
+    above, below = (space.values(_terms(x) or ()) for x in (a, b))
+    k = int(above[0] // max(below[0], 1))
+    return k if (above == k * below).all() else 0
 
 
 def same_number(a: Any, b: Any) -> bool:

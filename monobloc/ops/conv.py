@@ -338,7 +338,7 @@ class ConvTranspose(OpDef):
             span = extent(attrs["kernel_shape"][a], attrs["dilations"][a])
             size = (d - 1) * attrs["strides"][a] + span + attrs["output_padding"][a]
             outs.append(size - attrs["pads"][a] - attrs["pads"][rank + a])
-        if min(outs) < 1 and x.type.size:
+        if any(d < 1 for d in outs) and x.type.size:
             raise ModelError(f"ConvTranspose of {x.type} with padding {attrs['pads']} gives no output: {outs}")
         return [TensorType(same_dtype("ConvTranspose", ins), (x.shape[0], channels, *outs))]
 

@@ -14,7 +14,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import BOOL, Expr, Fn, Num, call, cast, idx, lift, select
 from monobloc.ir.graph import Node, Value
-from monobloc.ir.symbolic import is_open
+from monobloc.ir.symbolic import is_open, same_number
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef, Tol
 from monobloc.ops.contract import INF, NAN, Edge, f32, i8, i32
@@ -37,6 +37,8 @@ def _broadcast_open(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     for axis in range(-max(map(len, shapes)), 0):
         met: int = 1
         for d in (s[axis] for s in shapes if len(s) >= -axis):
+            if same_number(d, 1):
+                continue  # whatever the others are
             if met == 1:
                 met = d
             elif d != 1 and d != met:

@@ -4,13 +4,16 @@ Interpolation is separable: along one axis an output element is a weighted sum o
 Coordinate modes, rounding, cubic coefficients, borders, `exclude_outside` and antialiasing only
 decide what the tables hold. An axis of nearest mode whose table is `(i * mul + add) // div` (all
 whole factors are) keeps these three numbers instead, so that the index melts into a consumer's loop.
+
+Of a size that a run chooses and that is scaled by a whole factor, a table for the largest serves all: no position
+depends on the size but where it is moved into the axis, which happens where it is read.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import BOOL, Expr, Fn, Num, call, cast, floordiv, idx, lift, reduce, select
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import factor, is_open, lower, upper, whole
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.contract import NAN, Edge, f32
@@ -121,6 +125,17 @@ def weight_table(r: Rule) -> tuple[Array, Array]:
     return np.clip(at, 0, r.n_in - 1).astype(np.int32), w
 
 
+def closed_rule(r: Rule) -> Rule:
+    """A rule whose tables serve every size that this one's axis may have; where none does, for one size."""
+    if not is_open(r.n_in) and not is_open(r.n_out):
+        return r
+    alone = r.coordinates in ("half_pixel", "asymmetric", "tf_half_pixel_for_nn") or (
+        r.coordinates == "pytorch_half_pixel" and lower(r.n_out) > 1)
+    if alone and not r.exclude_outside and not r.antialias:
+        return replace(r, n_in=upper(r.n_in), n_out=upper(r.n_out))
+    return replace(r, n_in=int(r.n_in), n_out=int(r.n_out))
+
+
 def tables(r: Rule) -> tuple[Array, Array | None]:
     """Positions and weights (none: nearest); a first position of -1 marks what lies outside a crop."""
     at, w = (nearest_table(r)[:, None], None) if r.mode == "nearest" else weight_table(r)
@@ -182,7 +197,7 @@ class Resize(OpDef):
         for k, (axis, size) in enumerate(zip(attrs["axes"], attrs["sizes"], strict=True)):
             shape[axis] = size
             for v in ins[1 + 2 * k : 3 + 2 * k]:
-                if v is not None and (v.type.rank != 2 or v.shape[0] != size):
+                if v is not None and (v.type.rank != 2 or v.shape[0] < upper(size)):
                     raise ModelError(f"Resize to {size} elements has a table of shape {list(v.shape)}")
         return [TensorType(x.dtype, tuple(shape))]
 
@@ -194,7 +209,8 @@ class Resize(OpDef):
         for axis, size, rule, at, w in _per_axis(attrs, xs):
             n = y.shape[axis]
             if at is None:
-                at = np.clip((np.arange(size) * rule[0] + rule[1]) // rule[2], 0, n - 1)[:, None]
+                at = ((np.arange(size) * rule[0] + rule[1]) // rule[2]).clip(0)[:, None]
+            at, w = np.minimum(at[:size], n - 1), w if w is None else w[:size]
             row = [1] * x.ndim
             row[axis] = size
             outside = outside | (at[:, 0] < 0).reshape(row)
@@ -306,7 +322,7 @@ def node_parts(axes: Sequence[tuple[int, Rule]], outside: float | None, dtype: A
     """attributes, and positions and weights per axis, of one Resize"""
     real = np.float64 if np.dtype(dtype) == np.float64 else np.float32
     rules, out = [], []
-    for _, r in axes:
+    for r in (closed_rule(r) for _, r in axes):
         at, w = tables(r)
         rule = affine(at[:, 0], r) if w is None and (outside is None or at.min() >= 0) else None
         rules.append(rule)
@@ -366,19 +382,28 @@ def _targets(n: Any, old: bool, axes: Sequence[int]) -> tuple[list[int], list[fl
     elif n.input(at) is not None and n.input(at).type.size:
         scales = np.asarray(n.const(at, "scales"), np.float32).ravel()
     elif n.input(3) is not None:
-        return _from_sizes(n, [int(v) for v in n.const(3, "sizes").ravel()], dims)
+        return _from_sizes(n, [whole(v) for v in n.const(3, "sizes").ravel()], dims)
     else:
         n.fail("needs scales or sizes")
     if len(scales) != len(dims) or not (np.isfinite(scales) & (scales > 0)).all():
         n.fail(f"has the scales {scales.tolist()} for {len(dims)} axes")
-    sizes = [int(np.floor(np.float32(d) * s)) for d, s in zip(dims, scales, strict=True)]
+    sizes = [_scaled(d, float(s)) for d, s in zip(dims, scales, strict=True)]
     return sizes, [float(s) for s in scales]
+
+
+def _scaled(d: int, s: float) -> int:
+    """floor(d * s) in float32, as runtimes compute it; whole factors and halves are exact."""
+    if is_open(d) and s.is_integer():
+        return d * int(s)
+    if is_open(d) and math.frexp(s)[0] == 0.5 and s < 1:
+        return d // int(1 / s)
+    return int(np.floor(np.float32(d) * np.float32(s)))
 
 
 def _from_sizes(n: Any, sizes: list[int], dims: Sequence[int]) -> tuple[list[int], list[float]]:
     if len(sizes) != len(dims) or min(sizes, default=0) < 0:
         n.fail(f"has the sizes {sizes} for {len(dims)} axes")
-    scales = [s / d if d else 1.0 for s, d in zip(sizes, dims, strict=True)]
+    scales = [float(factor(s, d) or s / d) if d else 1.0 for s, d in zip(sizes, dims, strict=True)]
     policy = n.attrs.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return sizes, scales

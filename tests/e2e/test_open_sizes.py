@@ -15,8 +15,10 @@ from monobloc import verify_run
 from monobloc.driver import build, compile_to_object, link
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend import Choices, load_model
+from monobloc.ir.text import parse_graphs, print_graph
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
+from monobloc.run_image import build_to_run
 
 Weights = dict[str, np.ndarray]
 
@@ -130,9 +132,10 @@ def recurrent() -> tuple[onnx.ModelProto, dict[str, range]]:
 
 
 def rows() -> tuple[onnx.ModelProto, dict[str, range]]:
-    """Weights larger than the nearest cache, and one with a last, partial panel: rows of one tile and of many."""
+    """Weights larger than the nearest cache, one with a last, partial panel: rows of one tile and of many, and so few
+    that a tile takes two panels."""
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Relu", ["a"], ["ar"]), node("MatMul", ["ar", "v"], ["y"])]
-    return _model(nodes, ["n", 96], {"w": _f(96, 160), "v": _f(160, 75, seed=1)}), {"n": range(1, 62)}
+    return _model(nodes, ["n", 96], {"w": _f(96, 512), "v": _f(512, 75, seed=1)}), {"n": range(1, 62)}
 
 
 def branches() -> tuple[onnx.ModelProto, dict[str, range]]:
@@ -212,6 +215,39 @@ def _wide(tmp_path: Path) -> Path:
     nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
     onnx.save(_model(nodes, [1, 3, 8, "width"], {"w": _f(5, 3, 3, 3)}), path)
     return path
+
+
+def test_a_range_in_steps_stays_open(tmp_path: Path, cache: Path) -> None:
+    """`8..80:8`: one version for all multiples, none for what lies between; libraries and executables say so."""
+    nodes = [node("Softmax", ["x"], ["s"], axis=1), node("ReduceSum", ["s", "axis"], ["y"], keepdims=0)]
+    path = tmp_path / "steps.onnx"
+    onnx.save(_model(nodes, ["n", "w"], {"axis": np.array([0])}), path)
+    dims = {"n": range(1, 4), "w": range(8, 81, 8)}
+    graphs = load_model(path, Choices(dims=dims)).graphs
+    assert [str(d) for d in graphs[0].dims] == ["1..3", "8..80:8"]
+    table = {v.const.key: v.const for v in graphs[0].constants() if v.const is not None}
+    text = print_graph(graphs[0])
+    assert print_graph(parse_graphs(text, lambda key, _: table[key])[0]) == text
+    m = monobloc.compile(path, dim=dims, cache=cache)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for n, w in ((1, 8), (2, 40), (3, 80)):
+        x = _rng(w).standard_normal((n, w)).astype(np.float32)
+        np.testing.assert_allclose(m(x), session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ModelError, match=r"dimension `w` is 44, steps takes 8,16,24"):
+        m(np.zeros((1, 44), np.float32))
+
+
+@pytest.mark.parametrize("sizes", [(2, 9), tuple(range(2, 10))])
+def test_random_indices_fit_every_size(sizes: tuple[int, ...], tmp_path: Path, cache: Path) -> None:
+    """Data that is made up for a run must not point behind the smallest table."""
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3]),
+             helper.make_tensor_value_info("i", TensorProto.INT64, [4])]
+    end = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    g = helper.make_graph([node("Gather", ["x", "i"], ["y"], axis=0)], "pick", ports, [end])
+    path = tmp_path / "pick.onnx"
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    made = build_to_run(path, Options(dims={"n": sizes}, cache=cache), lambda _: None)
+    assert made.limits == {"i": 2}
 
 
 def test_what_cannot_stay_open(tmp_path: Path) -> None:

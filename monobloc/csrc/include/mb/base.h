@@ -34,6 +34,13 @@
 /* A leaf keeps its own register allocation: inlined into a large driver, accumulators are spilled. */
 #define MB_LEAF static __attribute__((noinline))
 #define MB_UNROLL _Pragma("clang loop unroll(full)")
+/* Before a loop whose number of turns the run knows: the last, partial vector is a turn under a mask instead of a
+ * turn for each of its elements, where the machine has masks. */
+#if defined(__AVX512VL__)
+#define MB_OPEN_LOOP _Pragma("clang loop vectorize(assume_safety) vectorize_predicate(enable)")
+#else
+#define MB_OPEN_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#endif
 #define MB_UNROLL2 _Pragma("clang loop unroll_count(2)")
 
 #define MB_NOUNROLL _Pragma("clang loop unroll(disable)")
@@ -146,6 +153,35 @@ MB_OVERLOAD mb_vf mb_min(mb_vf a, mb_vf b) {
 }
 MB_OVERLOAD mb_vf mb_min(float a, mb_vf b) { return mb_min(mb_bcast(a), b); }
 MB_OVERLOAD mb_vf mb_min(mb_vf a, float b) { return mb_min(mb_bcast(b), a); }
+
+/* The partial results of a fold onto each other, in halves. Within one vector the upper half is moved down and
+ * the whole vector combined: its lane 0 is what a loop over single lanes gives, and only that is read. */
+#define MB_LANES 32
+#if MB_VL == 16
+#define MB_DOWN(v, h)                                                                                   \
+  __builtin_shufflevector(v, v, (h), (h) + 1, (h) + 2, (h) + 3, (h) + 4, (h) + 5, (h) + 6, (h) + 7, -1, \
+                          -1, -1, -1, -1, -1, -1, -1)
+#elif MB_VL == 8
+#define MB_DOWN(v, h) __builtin_shufflevector(v, v, (h), (h) + 1, (h) + 2, (h) + 3, -1, -1, -1, -1)
+#elif MB_VL == 4
+#define MB_DOWN(v, h) __builtin_shufflevector(v, v, (h), (h) + 1, -1, -1)
+#endif
+#define MB_FOLD_LANES(KIND, F)                                                                \
+  MB_INLINE float mb_lanes_##KIND(const float *lane) {                                        \
+    mb_vf v[MB_LANES / MB_VL];                                                                \
+    MB_UNROLL for (int i = 0; i < MB_LANES / MB_VL; i++) v[i] = mb_load(lane + i * MB_VL);    \
+    MB_UNROLL for (int h = MB_LANES / MB_VL / 2; h > 0; h /= 2)                               \
+      MB_UNROLL for (int i = 0; i < h; i++) v[i] = F(v[i], v[i + h]);                         \
+    if (MB_VL >= 16) v[0] = F(v[0], MB_DOWN(v[0], MB_VL >= 16 ? 8 : 0));                      \
+    if (MB_VL >= 8) v[0] = F(v[0], MB_DOWN(v[0], MB_VL >= 8 ? 4 : 0));                        \
+    v[0] = F(v[0], MB_DOWN(v[0], 2));                                                         \
+    v[0] = F(v[0], MB_DOWN(v[0], 1));                                                         \
+    return v[0][0];                                                                           \
+  }
+MB_FOLD_LANES(sum, mb_add)
+MB_FOLD_LANES(prod, mb_mul)
+MB_FOLD_LANES(max, mb_max)
+MB_FOLD_LANES(min, mb_min)
 
 /* One rounding where the machine can; two where it cannot (an fmaf call would cost 100x). */
 #if defined(__FMA__) || defined(__aarch64__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_f)

@@ -31,6 +31,7 @@ typedef struct {
   long pf_step, pf_dist;         /* elements per k step of the next panel; elements ahead */
   int ku;                        /* chains of the sum (1, 2, 4, 8) for few accumulators; kc = k */
   int epi_loop;                  /* the epilogue is long: keep it once */
+  int joined;                    /* packed panels that one tile takes side by side; 0: one. nv is that of all of them */
   int n_open;                    /* n is known when it runs: MB_N_SHIFTED or MB_N_SMALL, and nv is 1 */
 } mb_gemm;
 
@@ -50,7 +51,9 @@ MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
   return (mb_tile){.mr = mr, .wrap = mr ? mr : 1, .xp = d->a_row, .xw = 0, .yp = d->c_row,
                    .yw = 0, .nv = nv, .rem = rem, .n_small = d->n_open ? d->n_open == MB_N_SMALL : d->n < MB_VL, .n0 = 1, .n1 = 1,
                    .xs2 = d->a_k,
-                   .b_row = d->b_kind == MB_B_PACKED ? (long)nv * MB_VL : d->b_row, .b_kind = d->b_kind, .pf = d->pf,
+                   .b_row = d->b_kind == MB_B_PACKED ? (long)(d->joined ? nv / d->joined : nv) * MB_VL : d->b_row,
+                   .b_nv = d->joined ? nv / d->joined : 0, .b_panel = d->joined ? d->b_panel / d->joined : 0,
+                   .b_kind = d->b_kind, .pf = d->pf,
                    .b_type = d->b_type, .y_type = d->c_type,
                    .pf_step = d->pf_step, .pf_dist = d->pf_dist, .epi_loop = d->epi_loop};
 }
@@ -134,6 +137,17 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
 MB_INLINE int mb_gemm_chains(int mr, int nv) {
   return mr * nv <= 1 ? 8 : mr * nv <= 2 ? 4 : mr * nv <= 4 ? 2 : 1;
 }
+/* Few rows, which are one tile, and weights packed for many: two panels at a time, as more accumulators hide more.
+ * n is whole pairs of panels. */
+MB_INLINE mb_gemm mb_gemm_join(mb_gemm d) {
+  d.joined = 2;
+  d.nv *= 2;
+  d.b_panel *= 2;
+  return d;
+}
+#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, PF)                                                \
+  MB_INLINE mb_gemm LEAF##_d(const void *ctx) { return mb_gemm_join(AT(ctx)); }                   \
+  MB_GEMM_OPEN_LEAF(LEAF, LEAF##_d, EPI, MR, 0, 0, PF)
 #define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, TAIL, OPEN, PF)                                      \
   MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
                     long row, long col, const void *pf, long k0) {                                \
@@ -144,11 +158,19 @@ MB_INLINE int mb_gemm_chains(int mr, int nv) {
     mb_gemm_body(&d, MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,        \
                  EPI##_s);                                                                        \
   }
-#define MB_GEMM_OPEN(NAME, AT, MOST, FULL, TAIL)                                                  \
+/* Pairs of panels are parted among threads as evenly as single ones where each has some. */
+#define MB_GEMM_JOINED(AT, LEAVES, ROWS)                                                          \
+    if (d.m <= ROWS && mb_gemm_panels(&d) >= 8 * nt) {                                            \
+      const mb_gemm two = mb_gemm_join(d);                                                        \
+      mb_gemm_run(&two, LEAVES[d.m], 0, 0, 0, ctx, a, b, c, next, tid, nt);                       \
+      return;                                                                                     \
+    }
+#define MB_GEMM_OPEN(NAME, AT, MOST, FULL, TAIL, JOIN)                                                  \
   MB_INLINE void NAME(const void *ctx, const float *a, const void *b, void *c,                    \
                       const void *next, int tid, int nt) {                                        \
     const mb_gemm d = mb_gemm_cover(AT(ctx), MOST);                                               \
     mb_gemm_leaf *const *full = FULL, *const *tail = TAIL;                                        \
+    JOIN                                                                                          \
     mb_gemm_run(&d, full[d.mr1], full[d.mr2], tail[d.mr1], tail[d.mr2], ctx, a, b, c, next, tid, nt); \
   }
 #define MB_GEMM(NAME, D, EPI)                                                                     \

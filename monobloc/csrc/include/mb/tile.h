@@ -29,6 +29,8 @@ typedef struct {
   int n0, n1;          /* trip counts of o and s */
   long xs0, xs1, xs2;  /* x steps of o, s, k */
   long b_row;          /* w step of k */
+  int b_nv;            /* packed: vectors of one panel where the tile takes several of them; 0: it takes one */
+  long b_panel;        /* step to the next of them */
   int b_kind, pf;
   int b_type, y_type;  /* MB_T_*: how weights are stored, and what the result is rounded to */
   long pf_step;        /* MB_PF_NEXT: floats a k step advances in the next panel */
@@ -47,8 +49,13 @@ MB_INLINE long mb_tile_col(mb_tile t, int j) {
   return (long)j * MB_VL - (partial ? MB_VL - t.rem : 0);
 }
 
+/* Where vector j of packed weights lies. */
+MB_INLINE long mb_tile_at(mb_tile t, int j) {
+  return t.b_nv ? j / t.b_nv * t.b_panel + (long)(j % t.b_nv) * MB_VL : (long)j * MB_VL;
+}
+
 MB_INLINE mb_vf mb_tile_b(mb_tile t, const void *w, int j) {
-  if (t.b_kind == MB_B_PACKED) return mb_get_v(t.b_type, w, (long)j * MB_VL);
+  if (t.b_kind == MB_B_PACKED) return mb_get_v(t.b_type, w, mb_tile_at(t, j));
   if (t.n_small) return mb_get_n(t.b_type, w, t.rem);
   return mb_get_v(t.b_type, w, mb_tile_col(t, j));
 }
@@ -63,8 +70,8 @@ MB_INLINE void mb_tile_step(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const fl
   mb_vf b[MB_MAX_NV];
   MB_UNROLL for (int j = 0; j < t.nv; j++) b[j] = mb_tile_b(t, w, j);
   if (t.pf == MB_PF_STREAM)
-    MB_UNROLL for (int j = 0; j < t.nv; j++) if (j * MB_VL * mb_bytes(t.b_type) % 64 == 0)
-      __builtin_prefetch(mb_at(t.b_type, w, j * MB_VL + t.pf_dist), 0, 3);
+    MB_UNROLL for (int j = 0; j < t.nv; j++) if ((t.b_nv ? j % t.b_nv : j) * MB_VL * mb_bytes(t.b_type) % 64 == 0)
+      __builtin_prefetch(mb_at(t.b_type, w, mb_tile_at(t, j) + t.pf_dist), 0, 3);
   MB_UNROLL for (int i = 0; i < t.mr; i++) {
     mb_vf a = mb_bcast(x[mb_tile_x(t, i)]);
     MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = mb_mac(a, b[j], acc[i][j]);
