@@ -173,7 +173,7 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
     ]
     for name, tail, how, ahead in kinds:
         least = (most + 1) // 2 if streams and name == "full" else 1  # rows of several tiles have none below
-        leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in range(max(least, min(lower(desc["m"]), most // 2)), most + 1)}
+        leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in _heights(desc["m"], least, most)}
         lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tail}, {how}, {ahead})"
                   for mr, leaf in leaves.items()]
         table = ", ".join(leaves.get(mr, "0") for mr in range(most + 1))
@@ -186,6 +186,14 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
     joined = _joined_leaves(desc, tiles.max_mr(2 * nv, vl, t.vector_registers), vl) if streams else []
     call = joined.pop() if joined else ""
     return [*lines, *joined, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last}, {call})"]
+
+
+def _heights(m: int, least: int, most: int) -> Sequence[int]:
+    """Of the tiles that a product's rows can take"""
+    if not is_open(m):
+        mr1, n1, mr2, n2 = tiles.cover(m, most)
+        return [mr for mr, n in ((mr2, n2), (mr1, n1)) if n]
+    return range(max(least, min(lower(m), most // 2)), most + 1)
 
 
 def _joined_leaves(desc: Mapping[str, int], most: int, vl: int) -> list[str]:

@@ -39,8 +39,8 @@ from monobloc.ir.expr import (
 )
 from monobloc.ir.functions import EXPENSIVE_FNS
 from monobloc.ir.graph import Node, Value
-from monobloc.ir.symbolic import guess, is_open, upper
-from monobloc.ir.types import DType
+from monobloc.ir.symbolic import guess, is_open, same_shape, upper
+from monobloc.ir.types import DType, TensorType
 from monobloc.ops.compose import compose, index_vars, reader
 
 LANES = 32  # MB_LANES in mb/base.h
@@ -110,11 +110,25 @@ def emit_outputs(node: Node, ctx: LoopContext, w: Writer) -> None:
     if node.op == "Concat":
         _emit_concat(node, ctx, w)
         return
+    if node.op == "Reshape" and _emit_reshape(node, ctx, w):
+        return
     for v, f in zip(node.outputs, compose(node), strict=True):
         if v.type.size == 0:
             continue
         at = index_vars(v.type)
         _Nest(flatten_loads(f(*at), ctx.storage_of), at, v, ctx.storage_of(v), ctx, w).emit()
+
+
+def _emit_reshape(node: Node, ctx: LoopContext, w: Writer) -> bool:
+    """A copy to a place without gaps is one in the shape of what is read, whose addresses need no divisions."""
+    x, v = node.used[0], node.outputs[0]
+    place, plain = ctx.storage_of(v), TensorType(v.dtype, v.shape).strides
+    if not same_shape(place.strides, plain) or x.type.size == 0:
+        return False
+    at = index_vars(TensorType(x.dtype, x.shape))
+    there = Storage(place.base, place.dtype, place.offset, TensorType(x.dtype, x.shape).strides)
+    _Nest(flatten_loads(reader(x)(*at), ctx.storage_of), at, v, there, ctx, w).emit()
+    return True
 
 
 def _emit_concat(node: Node, ctx: LoopContext, w: Writer) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import surely_less
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
@@ -62,9 +63,9 @@ def trim_kernel(n: Node, b: Builder) -> Sequence[Value] | None:
 
 
 def _meets(first: int, step: int, count: int, size: int) -> bool:
-    """Whether any of first, first + step, ... lies in range(size)"""
+    """Whether any of first, first + step, ... may lie in range(size)"""
     at = max(0, -(first // step))  # the first that is not negative
-    return at < count and first + at * step < size
+    return not surely_less(count, at + 1) and not surely_less(size, first + at * step + 1)
 
 
 def lower_gemm(n: Node, b: Builder) -> Sequence[Value] | None:

@@ -154,8 +154,47 @@ def branches() -> tuple[onnx.ModelProto, dict[str, range]]:
             {"n": range(1, 9)})
 
 
-MODELS = {"rows": rows, "branches": branches, "attention": attention, "pictures": pictures, "bytes": bytes_,
-          "lines": lines, "recurrent": recurrent}
+def maps() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Fully convolutional: down by strides and pools, up by both kinds of Resize and a transposed convolution, skips
+    between them, a gate over the whole image. Height and width open, in steps."""
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["a0"], pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", ["a0"], ["a"]),
+        node("Conv", ["a", "wd"], ["d"], group=6, pads=[2, 2, 2, 2]), node("HardSwish", ["d"], ["dr"]),
+        node("GlobalAveragePool", ["dr"], ["mean"]), node("Conv", ["mean", "wg"], ["g0"]),
+        node("Sigmoid", ["g0"], ["g"]),
+        node("Mul", ["dr", "g"], ["e"]), node("MaxPool", ["e"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["m", "wp", "bp"], ["p"]),
+        node("Resize", ["p", "", "twice"], ["up"], mode="nearest", coordinate_transformation_mode="asymmetric",
+             nearest_mode="floor"),
+        node("Concat", ["up", "e"], ["c"], axis=1),
+        node("Conv", ["c", "wc"], ["f"], pads=[1, 1, 1, 1], group=2),
+        node("Resize", ["f", "", "twice"], ["z"], mode="linear"),
+        node("ConvTranspose", ["c", "wt"], ["t"], strides=[2, 2]),
+        node("Concat", ["z", "t", "x"], ["all"], axis=1), node("Tanh", ["all"], ["y"]),
+        node("AveragePool", ["all"], ["low"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    ]
+    weights = {"w1": _f(6, 3, 3, 3) / 3, "b1": _f(6, seed=1), "wd": _f(6, 1, 5, 5, seed=2) / 2,
+               "wg": _f(6, 6, 1, 1, seed=3), "wp": _f(10, 6, 1, 1, seed=4), "bp": _f(10, seed=5),
+               "wc": _f(4, 8, 3, 3, seed=6) / 4,
+               "wt": _f(16, 5, 2, 2, seed=7) / 4, "twice": np.array([1, 1, 2, 2], np.float32)}
+    return (_model(nodes, [1, 3, "h", "w"], weights, ("y", "low")), {"h": range(8, 61, 4), "w": range(8, 93, 4)})
+
+
+def frames() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """One axis of time, every length: windows of it, and a recurrence over what they make."""
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["a0"], pads=[2, 2], strides=[2]), node("Relu", ["a0"], ["a"]),
+        node("Conv", ["a", "w2"], ["b0"], dilations=[2], pads=[4, 0]), node("Elu", ["b0"], ["b"]),
+        node("Transpose", ["b"], ["t"], perm=[2, 0, 1]), node("GRU", ["t", "w", "r"], ["h", "last"], hidden_size=4),
+        node("Squeeze", ["h", "one"], ["y"]),
+    ]
+    weights = {"w1": _f(20, 5, 5), "b1": _f(20, seed=1), "w2": _f(8, 20, 3, seed=2), "w": _f(1, 12, 8),
+               "r": _f(1, 12, 4), "one": np.array([1])}
+    return _model(nodes, ["n", 5, "frames"], weights, ("y", "last")), {"n": range(1, 4), "frames": range(3, 50)}
+
+
+MODELS = {"maps": maps, "frames": frames, "rows": rows, "branches": branches, "attention": attention,
+          "pictures": pictures, "bytes": bytes_, "lines": lines, "recurrent": recurrent}
 TOLERANCE = {"bytes": dict(rtol=0, atol=0.11)}  # a step of the quantizer
 
 
@@ -251,18 +290,41 @@ def test_random_indices_fit_every_size(sizes: tuple[int, ...], tmp_path: Path, c
 
 
 def test_what_cannot_stay_open(tmp_path: Path) -> None:
-    """A convolution's width decides its tiles: the dimension is named, and what to do."""
+    """Bytes: a convolution's width decides its tiles. The dimension is named, and what to do."""
+    model, _ = bytes_()
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "width"
+    onnx.save(model, tmp_path / "b.onnx")
     with pytest.raises(UnsupportedError) as e:
-        build([_wide(tmp_path)], tmp_path / "m.so", "shared", Options(dims={"width": tuple(range(1, 101))}))
+        build([tmp_path / "b.onnx"], tmp_path / "m.so", "shared", Options(dims={"n": 1, "width": tuple(range(3, 103))}))
     assert "versions for sizes that stay open" in str(e.value) and "it is told apart whether (width" in str(e.value)
 
 
 def test_few_sizes_that_cannot_stay_open_are_versions(tmp_path: Path, cache: Path) -> None:
-    m = monobloc.compile(_wide(tmp_path), dim={"width": range(7, 17)}, cache=cache)
-    session = onnxruntime.InferenceSession(str(tmp_path / "wide.onnx"), providers=["CPUExecutionProvider"])
-    for w in range(7, 17):
-        x = _rng(w).standard_normal((1, 3, 8, w)).astype(np.float32)
-        np.testing.assert_allclose(m(x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+    model, _ = bytes_()
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "width"
+    onnx.save(model, tmp_path / "b.onnx")
+    m = monobloc.compile(tmp_path / "b.onnx", dim={"n": 1, "width": range(3, 10)}, cache=cache)
+    session = onnxruntime.InferenceSession(str(tmp_path / "b.onnx"), providers=["CPUExecutionProvider"])
+    for w in range(3, 10):
+        x = _rng(w).standard_normal((1, 3, 9, w)).astype(np.float32)
+        np.testing.assert_allclose(m(x), session.run(None, {"x": x})[0], **TOLERANCE["bytes"])
+
+
+def test_convolutions_of_open_sizes_are_one_version(tmp_path: Path, cache: Path) -> None:
+    """In steps in which all halves meet again; every LTO mode gives the same bits, and weights are stored once."""
+    model, dims = maps()
+    path = tmp_path / "maps.onnx"
+    onnx.save(model, path)
+    x = _rng(1).standard_normal((1, 3, 24, 40)).astype(np.float32)
+    answers = []
+    for lto in ("none", "thin", "full"):
+        made = build([path], tmp_path / f"{lto}.so", "shared",
+                     Options(dims={k: tuple(v) for k, v in dims.items()}, lto=lto, cache=cache))
+        assert len(made.imported) == 1 and all(len(i.graphs) == 1 for i in made.imported.values())
+        m = CompiledModel(tmp_path / f"{lto}.so")
+        answers.append(m.run({"x": x})["y"])
+        assert m.weights_bytes <= 1.1 * sum(4 * np.prod(w.dims) for w in model.graph.initializer)
+    assert all((a == answers[0]).all() for a in answers)
 
 
 def test_objects_keep_sizes_open(tmp_path: Path, cache: Path) -> None:
