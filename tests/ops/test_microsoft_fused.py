@@ -205,6 +205,28 @@ def test_gates() -> None:
         load_onnx(model)
 
 
+def test_mixtures_of_experts() -> None:
+    tokens, hidden, inner, experts = 3, 8, 6, 4
+    x, router = f32(tokens, hidden), f32(tokens, experts)
+    first = [f32(experts, inner, hidden), f32(experts, inner)]
+    second = [f32(experts, hidden, inner), f32(experts, hidden)]
+    for kind in ("relu", "silu", "gelu", "identity"):
+        for k, normed in ((1, 0), (2, 1)):
+            agree("MoE", [x, router, *first, *second], const=[2, 3, 4, 5], activation_type=kind, k=k,
+                  normalize_routing_weights=normed)
+    agree("MoE", [x.reshape(1, tokens, hidden), router, first[0], None, second[0]], const=[2, 4], k=4)
+    fused = [f32(experts, 2 * inner, hidden), f32(experts, 2 * inner)]
+    for more in ({}, {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.7}):
+        agree("MoE", [x, router, *fused, *second], const=[2, 3, 4, 5], activation_type="swiglu", swiglu_fusion=1, k=2,
+              **more)
+    model, _ = node("MoE", [x, router, *first, *second], k=5)
+    with pytest.raises(MonoblocError, match="chooses 5 of 4 experts"):
+        load_onnx(model)
+    model, _ = node("MoE", [x, router, *first, *second, first[0]])
+    with pytest.raises(MonoblocError, match="a third layer"):
+        load_onnx(model)
+
+
 def test_group_norm() -> None:
     """onnxruntime's kernel is for GPUs: against GroupNormalization of channels first."""
     x, gamma, beta, skip = f32(2, 5, 4, 8), f32(8), f32(8), f32(2, 8)
