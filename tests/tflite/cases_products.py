@@ -177,6 +177,8 @@ def resized() -> Iterator[Case]:
                     yield Case(name.replace("bi", ""), "RESIZE_NEAREST_NEIGHBOR",
                                (Q((1, 5, 4, 3), t, scale, z), np.array(to, I32)), Q((1, *to, 3), t, scale, z),
                                {0: flag(corners), 1: flag(centers)})
+    yield Case("bilinear uint8 of many", "RESIZE_BILINEAR", (Q((1, 5, 6, 400), U8, 0.05, 171), np.array([4, 7], I32)),
+               Q((1, 4, 7, 400), U8, 0.05, 171), {2: flag(1), 3: flag(0)})  # where a product that is not rounded shows
 
 
 def others() -> Iterator[Case]:

@@ -70,5 +70,6 @@ def asymmetric(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value,
     place = b.one("Where", empty, b.const(0, F64), rounded(b, _within(b, place, -128, 127)))
     offset, scale = b.one("Cast", place, to=F32), b.one("Cast", wide, to=F32)
     inverse = b.one("Div", b.const(1, F32), scale)
-    q = _within(b, rounded(b, b.one("Add", b.one("Mul", x, inverse), offset)), -128, 127)
+    product = b.one("Mul", *(b.one("Cast", v, to=F64) for v in (x, inverse)))  # whose rounding no sum may leave out
+    q = _within(b, rounded(b, b.one("Add", b.one("Cast", product, to=F32), offset)), -128, 127)
     return b.one("Cast", q, to=I8), scale, b.one("Cast", offset, to=I8)

@@ -32,7 +32,8 @@ MB_INLINE float mb_tfl_quantize(const float *x, long n, int8_t *q, int asymmetri
     scale = top / 127, inverse = 127 / top;
   }
   for (long k = 0; k < n; k++) {
-    int32_t v = mb_tfl_away(asymmetric ? (float)*zero + x[k] * inverse : x[k] * inverse);
+    float scaled = x[k] * inverse; /* rounded: in one expression with the sum it may not be */
+    int32_t v = mb_tfl_away(asymmetric ? (float)*zero + scaled : scaled);
     q[k] = (int8_t)(v < least ? least : v > 127 ? 127 : v);
   }
   return scale;
