@@ -37,6 +37,11 @@ def curves() -> Iterator[Case]:
     yield Case("abs int8", "ABS", (x,), Q((2, 300), I8, 0.05, -7))
     yield Case("abs int8 scaled", "ABS", (x,), Q((2, 300), I8, 0.03, -7))
     yield Case("neg int8", "NEG", (x,), Q((2, 300), I8, 0.05, 5))
+    for s, z in ((0.05, 3), (0.013, -77)):
+        above = Q((2, 300), I8, s, z, low=z)
+        yield Case(f"sqrt int8 {z}", "SQRT", (above,), Q((2, 300), I8, 0.021, -9))
+    yield Case("sqrt int16", "SQRT", (Q((2, 900), I16, 0.0002, low=0),), Q((2, 900), I16, 0.00009))
+    yield Case("neg int16", "NEG", (Q((2, 300), I16, 0.002),), Q((2, 300), I16, 0.002))
     yield Case("exp int8", "EXP", (Q((2, 300), I8, 0.02, 5),), Q((2, 300), I8, 0.04, -100))
     yield Case("log int8", "LOG", (x,), Q((2, 300), I8, 0.02, 3))
     yield Case("elu int8", "ELU", (x,), Q((2, 300), I8, 0.04, -90))

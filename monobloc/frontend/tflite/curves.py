@@ -103,6 +103,19 @@ def _curve16(n: TflNode, x: Value, op: str) -> Value:
     return n.b.one("TflCurve16", x, n.b.const(LOGISTIC_TABLE), **attrs)
 
 
+def root(n: TflNode) -> Result:
+    """SQRT; of quantized integers in float32, what is behind the point is dropped"""
+    (x,), first = together(n, 1)
+    if not n.quantized():
+        return [held(n.b.one("Sqrt", x), first)]
+    if x.dtype not in (I8, I16) or n.out_dtype() is not x.dtype:
+        n.unsupported(f"{n.op} of quantized {x.dtype.value} to {n.out_dtype().value}")
+    b, (s0, z0), (s, z) = n.b, n.scale(n.tensor(0)), n.scale(n.outs[0])
+    above = b.one("Max", b.one("Sub", b.one("Cast", x, to=I32), b.const(z0, I32)), b.const(0, I32))
+    real = b.one("Sqrt", b.one("Mul", b.one("Cast", above, to=F32), b.const(s0, F32)))
+    return [held(_shifted(n, b.one("Cast", b.one("Div", real, b.const(s, F32)), to=I32), z, x.dtype), first)]
+
+
 def rsqrt(n: TflNode) -> Result:
     (x,), first = together(n, 1)
     if not n.quantized():
@@ -166,7 +179,7 @@ def negative(n: TflNode) -> Result:
     (x,), first = together(n, 1)
     if not n.quantized():
         return [held(n.b.one("Neg", x), first)]
-    if x.dtype is not I8 or n.scale(n.tensor(0))[0] != n.scale(n.outs[0])[0]:
+    if x.dtype not in (I8, I16) or n.scale(n.tensor(0))[0] != n.scale(n.outs[0])[0]:
         n.unsupported(f"{n.op} of quantized {x.dtype.value}, or one that changes the scale,")
     return [held(n.b.one("Neg", x), first)]  # zero points are left out, as LiteRT does
 
@@ -285,7 +298,7 @@ def fake_quant(n: TflNode) -> Result:
 
 READERS = {
     "ABS": absolute, "NEG": negative, "EXP": curve("Exp", _in64(np.exp), (I8, I16)), "LOG": logarithm,
-    "SQRT": unary("Sqrt"), "RSQRT": rsqrt, "SIN": unary("Sin"), "COS": unary("Cos"), "FLOOR": unary("Floor"),
+    "SQRT": root, "RSQRT": rsqrt, "SIN": unary("Sin"), "COS": unary("Cos"), "FLOOR": unary("Floor"),
     "CEIL": unary("Ceil"), "ROUND": unary("Round"), "SIGN": unary("Sign"), "SQUARE": square, "RELU": relu(RELU),
     "RELU6": relu(RELU6), "RELU_N1_TO_1": relu(RELU_N1_TO_1), "RELU_0_TO_1": relu_0_to_1, "LEAKY_RELU": leaky_relu,
     "LOGISTIC": curve("Sigmoid", _logistic, (I8, U8)), "TANH": curve("Tanh", _in64(np.tanh), (I8, U8)),
