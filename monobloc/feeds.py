@@ -18,6 +18,7 @@ from monobloc.loader import TensorSpec, to_strings
 Feeds = dict[str, np.ndarray]
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 SMALL = 10  # random integers are below: they are often indices
+DECIDES = {"Bounded": 0, "RangeExtent": 1}  # which input of a node is a size, at most its `most`
 SAME_NUMBERS = ("Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose", "Slice", "Expand")
 
 
@@ -40,11 +41,14 @@ def _random(s: TensorSpec, rng: np.random.Generator, end: int) -> np.ndarray:
 
 
 def index_limits(g: Graph) -> dict[str, int]:
-    """Inputs that index tables, and the size of the smallest: random data beyond it would be the caller's mistake."""
+    """Inputs that index tables, and the size of the smallest, or that decide sizes, and the room there is: random data
+    beyond it would be the caller's mistake."""
     limits: dict[Value, int] = {}
     for node in reversed(g.nodes):
         if node.op == "Gather" and node.inputs[0] is not None and node.inputs[1] is not None:
             _limit(limits, node.inputs[1], lower(node.inputs[0].shape[node.attrs.get("axis", 0)]))
+        elif node.op in DECIDES and node.inputs[DECIDES[node.op]] is not None:
+            _limit(limits, node.used[DECIDES[node.op]], node.attrs["most"] + 1)
         elif node.op in SAME_NUMBERS and node.outputs[0] in limits and node.inputs[0] is not None:
             _limit(limits, node.inputs[0], limits[node.outputs[0]])
     return {v.origin or v.name: limits[v] for v in g.inputs if v in limits}

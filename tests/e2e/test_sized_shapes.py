@@ -18,6 +18,7 @@ from sized_models import FAR, OPTIONS, RNG, Feeds, Model, agree, f32, ints
 from monobloc import driver
 from monobloc.cli.settings import Usage, options
 from monobloc.errors import MonoblocError
+from monobloc.feeds import index_limits
 from monobloc.frontend.importer import load_onnx
 from monobloc.frontend.importing import Choices
 from monobloc.ir.interp import interpret
@@ -273,6 +274,13 @@ def test_the_command_line_takes_bounds() -> None:
     assert options({"max_value": ["n=9", "a=b=3,4"]}).max_values == {"n": (9,), "a=b": (3, 4)}
     with pytest.raises(Usage, match="no most of a value"):
         options({"max_value": ["many"]})
+
+
+def test_random_data_stay_within_the_bounds() -> None:
+    m = broken("""(int64[1] a, int64 b, int64[1] k, float[4] x) => (float[N] y, int64[M] z, float[K] t, int64[K] i) {
+        y = Tile(x, a)  z = Range(zero, b, one)  t, i = TopK(x, k) }""")
+    g = load_onnx(m, Choices(max_values={"a": (2,), "b": (3,)})).graph
+    assert index_limits(g) == {"a": 3, "b": 4, "k": 5}
 
 
 def test_an_object_and_its_image_give_the_same_bytes(tmp_path: Path, cache: Path) -> None:
