@@ -291,8 +291,8 @@ def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
     """Bytes: a matrix product is the convolution of a column of its rows."""
     xs, ys = at.storage_of(c.x), at.storage_of(c.out)
     if c.is_matrix:
-        strides = (0, xs.strides[-2], 0, xs.strides[-1])
-        out = (0, ys.strides[-2], 0)
+        strides = (0, _row_stride(xs, c.x.shape, image_axes(c)), 0, xs.strides[-1])
+        out = (0, _row_stride(ys, c.out.shape, image_axes(c)), 0)
         rows = prod(c.out.shape[image_axes(c) : -1])
         axes = _matmul_axes(c, rows, 1, len(c.out.shape) > 2)
         axes = replace(axes, text={v: x.replace("ix.j", "ix.i") for v, x in axes.text.items()}, row_text="ix.i")
@@ -309,6 +309,12 @@ def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
     desc = iconv_descriptor(c, t, x_strides=strides, y_strides=out)
     assert 4 * c.node.attrs["scratch"] >= integer.iconv_scratch(desc), c.node
     return _images("iconv", c, at, desc, axes, [x, w, given, y, at.scratch], out=3)
+
+
+def _row_stride(s: Storage, shape: Sequence[int], images: int) -> int:
+    """From row to row, of all axes but the last that are one column of rows; an axis of one element says nothing."""
+    inner = zip(shape[images:-1], s.strides[images:-1], strict=True)
+    return next((stride for d, stride in reversed(list(inner)) if d != 1), s.strides[-2])
 
 
 # -- MatMul -------------------------------------------------------------------------------------------
