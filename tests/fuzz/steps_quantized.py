@@ -12,7 +12,8 @@ from builder import Builder
 from steps import chance, number, some
 
 POWERS = (2.0**-7, 2.0**-6, 2.0**-5, 2.0**-4)
-NEAR = 1e-3  # of a step of quantization, from a tie
+NEAR, SHARE = 1e-3, 1e-6  # of a step of quantization, and of the number of steps, from a tie
+SURE = 256.0  # sums of multiples of 2^-14 up to here are exact
 EIGHT = (np.int8, np.uint8)
 SIXTEEN = (np.int16, np.uint16)
 
@@ -68,7 +69,8 @@ def dequantized(b: Builder, q: str, axis: int | None = None) -> str:
 def requantized(b: Builder, y: str, exactly: bool) -> str:
     """QuantizeLinear, and floats again; by a power of two, or by any scale"""
     scale = np.float32(some(b, *POWERS, 1.0) if exactly and b.exact[y] else b.rng.random() * 0.2 + 0.01)
-    if not (exactly and b.exact[y]) and near_a_tie(b.values[y] / scale):
+    sure = exactly and b.exact[y] and np.abs(b.values[y]).max(initial=0) < SURE
+    if not sure and near_a_tie(b.values[y] / scale):
         return ""
     dtype = np.dtype(_type(b))
     zero = b.constant(_zeros(b, dtype, ()))
@@ -81,7 +83,7 @@ def requantized(b: Builder, y: str, exactly: bool) -> str:
 
 def near_a_tie(steps: np.ndarray) -> bool:
     with np.errstate(invalid="ignore"):
-        return bool((np.abs(np.abs(steps - np.floor(steps)) - 0.5) < NEAR).any())
+        return bool((np.abs(np.abs(steps - np.floor(steps)) - 0.5) < np.maximum(NEAR, SHARE * np.abs(steps))).any())
 
 
 def _type(b: Builder) -> object:
