@@ -105,11 +105,36 @@ def global_pool(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     if n.op == "GlobalMaxPool":
         made = op.from_onnx(e.b, replace(n, inputs=[e.masked(x, -np.inf, spatial)]))[0]
         return None if made is None else [_sized(e, x, made, one)]
-    axes, wide = list(range(2, x.value.type.rank)), DType.F64 if x.dtype is DType.F64 else DType.F32
-    v = e.masked(x, 0, spatial)
-    total = e.b.one("ReduceSum", v if v.dtype is wide else e.b.one("Cast", v, to=wide), axes=axes, keepdims=1)
-    mean = e.b.one("Div", total, e.b.one("Cast", e.total([e.sizes(x)[a] for a in axes]), to=wide))
-    return [_sized(e, x, mean if mean.dtype is x.dtype else e.b.one("Cast", mean, to=x.dtype), one)]
+    return [_sized(e, x, _as(e, _mean(e, x, x.value), x.dtype), one)]
+
+
+def _as(e: Extents, v: Value, dtype: DType) -> Value:
+    return v if v.dtype is dtype else e.b.one("Cast", v, to=dtype)
+
+
+def _mean(e: Extents, x: Ragged, v: Value) -> Value:
+    """The mean over space of what is there of `v`, which has the sizes of `x`; in single precision at least"""
+    axes = list(range(2, v.type.rank))
+    wide = DType.F64 if v.dtype is DType.F64 else DType.F32
+    there = e.masked(Ragged(_as(e, v, wide), x.counts), 0, [a for a in x.counts if a > 1])
+    total = e.b.one("ReduceSum", there, axes=axes, keepdims=1)
+    return e.b.one("Div", total, e.b.one("Cast", e.total([e.sizes(x)[a] for a in axes]), to=wide))
+
+
+def instance_norm(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """By the mean and the variance of each channel's entries"""
+    x = _spatial(n)
+    if x is None or not any(a > 1 for a in x.counts):
+        return None
+    wide = DType.F64 if x.dtype is DType.F64 else DType.F32
+    v = _as(e, x.value, wide)
+    off = e.b.one("Sub", v, _mean(e, x, v))
+    variance = _mean(e, x, e.b.one("Mul", off, off))
+    spread = e.b.one("Sqrt", e.b.one("Add", variance, e.b.const(n.attrs.get("epsilon", 1e-5), wide)))
+    scale, bias = (_as(e, e.b.one("Reshape", w, shape=[w.shape[0], *[1] * (v.type.rank - 2)]), wide)
+                   for w in n.inputs[1:3] if w is not None)
+    y = e.b.one("Add", e.b.one("Mul", e.b.one("Div", off, spread), scale), bias)
+    return [e.tensor(_as(e, y, x.dtype), e.sizes(x))]
 
 
 def recurrent(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -130,6 +155,6 @@ def recurrent(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 
 WINDOWS = {
     "Conv": conv, "ConvTranspose": conv_transpose, "MaxPool": pool, "AveragePool": pool,
-    "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool, "LSTM": recurrent, "GRU": recurrent,
-    "RNN": recurrent,
+    "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool, "InstanceNormalization": instance_norm,
+    "LSTM": recurrent, "GRU": recurrent, "RNN": recurrent,
 }  # fmt: skip

@@ -152,13 +152,14 @@ def unlike() -> Model:
 def windows() -> Model:
     """Convolutions, pooling and recurrences along time, as in speech synthesis: zeros are the padding they ask for"""
     return Model("""g (float[1,3,12] x, int64[1] n) => (float[1,4,a] y, float[1,2,b] up, float[1,3,c] top,
-        float[1,3,d] mean, float[1,3,1] all, float[1,3,1] most, float[e,2,1,4] l, float[2,1,4] h, float[1,3,f] norm) {
+        float[1,3,d] mean, float[1,3,1] all, float[1,3,1] most, float[e,2,1,4] l, float[2,1,4] h, float[1,3,f] norm,
+        float[1,3,i] each) {
         s = Slice(x, zero, n, two)  y0 = Conv<pads = [2, 2], dilations = [2]>(s, w, b)  y1 = Tanh(y0)
         y = Conv<pads = [1, 0], strides = [2]>(y1, w2, b)  up = ConvTranspose<pads = [1, 1], strides = [2]>(y1, wt)
         top = MaxPool<kernel_shape = [3], pads = [1, 1], strides = [2]>(s)  mean = AveragePool<kernel_shape = [2]>(s)
         all = GlobalAveragePool(s)  most = GlobalMaxPool(s)  t = Transpose<perm = [2, 0, 1]>(s)
         l, h = GRU<hidden_size = 4, direction = "bidirectional">(t, gw, gr)
-        norm = BatchNormalization(s, three, three, three, three) }""",
+        norm = BatchNormalization(s, three, three, three, three)  each = InstanceNormalization(s, three, three) }""",
                  [{"x": f32(1, 3, 12), "n": ints(n)} for n in (12, 7, 3, 2)],
                  zero=ints(0), two=ints(2), w=f32(4, 3, 3), w2=f32(4, 4, 3), b=f32(4), wt=f32(4, 2, 4),
                  gw=f32(2, 12, 3), gr=f32(2, 12, 4), three=np.abs(f32(3)))
