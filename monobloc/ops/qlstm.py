@@ -135,7 +135,7 @@ class QuantizedLstmLoop(LstmLoop):
         assert gates is not None and r is not None
         steps, batch, _ = gates.shape
         dirs, hidden, _ = r.shape
-        scratch = c.scratch(dirs * (4 + batch) * hidden * 4)
+        scratch = c.scratch(dirs * (9 + batch) * hidden * 4)
         ins = [c.ptr(v) if v is not None else "0" for v in (gates, r, scale, zero, h0, c0, peep)]
         return f"""
   const mb_rec d = {{
@@ -153,7 +153,8 @@ class QuantizedLstmLoop(LstmLoop):
 
         plain = {"clip": 0.0, "input_forget": 0}
         for direction, dirs, batch, hidden, dtype in (
-            ("forward", 1, 1, 7, np.int8), ("reverse", 1, 3, 40, np.uint8), ("bidirectional", 2, 2, 16, np.int8)
+            ("forward", 1, 1, 7, np.int8), ("reverse", 1, 3, 40, np.uint8), ("bidirectional", 2, 2, 16, np.int8),
+            ("forward", 1, 1, 36, np.uint8),
         ):
             info, columns = np.iinfo(dtype), 4 * hidden
             r = rng.integers(info.min, info.max + 1, (dirs, hidden, columns)).astype(dtype)

@@ -30,7 +30,7 @@
 typedef int16_t mb_vh __attribute__((vector_size(4 * MB_VL))); /* twice the lanes */
 typedef int8_t mb_vb2 __attribute__((vector_size(2 * MB_VL)));
 
-enum { MB_QUADS = 4, MB_PAIRS = 2 };
+enum { MB_QUADS = 4, MB_PAIRS = 2, MB_CHUNK = 4 * MB_VL /* bytes of a vector */ };
 
 typedef struct {
   long batch, groups, h, w, ic, oh, ow, oc;  /* ic, oc: of one group */
@@ -50,6 +50,7 @@ typedef struct {
 
 /* -- one step of the sums ----------------------------------------------------------------------- */
 /* Bytes of x are unsigned for the dot product of x86, signed for that of Arm: the highest bit is turned. */
+#define MB_HAS_DOT4 1
 #if defined(__AVX512VNNI__) && MB_VL == 16
 #define MB_DOT4_UNSIGNED 1
 typedef char mb_vbytes __attribute__((vector_size(64)));
@@ -69,6 +70,8 @@ MB_INLINE mb_vi mb_dot4(mb_vi acc, mb_vi x, mb_vi w) {
   return (mb_vi)__builtin_neon_vdotq_s32((mb_vbytes)acc, (mb_vbytes)x, (mb_vbytes)w, 34);
 }
 #else /* the same on any machine, byte by byte */
+#undef MB_HAS_DOT4
+#define MB_HAS_DOT4 0
 #define MB_DOT4_UNSIGNED 1
 MB_INLINE mb_vi mb_dot4(mb_vi acc, mb_vi x, mb_vi w) {
   mb_vu s = (mb_vu)acc;

@@ -126,8 +126,6 @@ MB_INLINE void mb_nbits_few(const mb_nbits *d, long m, const float *x, const uin
 /* -- few rows of bytes -------------------------------------------------------------------------- */
 /* A chunk is what a vector of bytes holds of a column: MB_VL lanes of 4 bytes, each of one block. Weights are the
  * unsigned operand of the dot product where the machine wants one; a signed one takes 8 bits less half of the range. */
-enum { MB_CHUNK = 4 * MB_VL };
-
 MB_INLINE int mb_nbits_flip(const mb_nbits *d) { return d->bits == 8 && !MB_DOT4_UNSIGNED ? 0x80 : 0; }
 MB_INLINE mb_vi mb_nbits_bits(const mb_nbits *d, mb_vi raw, int p) {
   const int32_t mask = 0x01010101 * ((1 << d->bits) - 1);
