@@ -1,4 +1,4 @@
-"""Results whose size data decide, in TFLite: against what the operators mean, written in numpy; LiteRT agrees."""
+"""Results whose size data decide, in TFLite: against what the operators mean, written in numpy."""
 
 from __future__ import annotations
 
