@@ -20,7 +20,7 @@ KNOWN = {
     "codegen/foreign.py": {"Foreign"},  # a layer of somebody else's library
     "link/foreign.py": {"Foreign"},
     "codegen/unit.py": {"Fused", "Reshape"},
-    "codegen/loops.py": {"Concat"},
+    "codegen/loops.py": {"Concat", "Reshape"},
     "codegen/place.py": {"Concat", "Copy", "DepthToSpace", "Fused", "Reshape", "Slice", "SpaceToDepth", "Transpose"},
     "ir/interp.py": {"Sized"},
     "link/objects.py": {"Transpose"},  # weights that are permutations of others
