@@ -133,8 +133,9 @@ def test_sizes_of_a_range_stay_open(cache: Path) -> None:
             super().__init__()
             self.layer = nn.Linear(4, 3)
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self.layer(x).softmax(1).flatten(1), x.cumsum(1) * x.mean(1, keepdim=True)
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            at = torch.arange(1, x.shape[1] + 1), torch.arange(x.shape[1], dtype=torch.float32)
+            return self.layer(x).softmax(1).flatten(1), x.cumsum(1) * x.mean(1, keepdim=True), *at
 
     module = Open().eval()
     dims = {"x": {1: torch.export.Dim("t", min=2, max=50)}}

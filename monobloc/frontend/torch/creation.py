@@ -10,6 +10,7 @@ import torch
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.frontend.torch.tensors import dtype_of
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 
 
@@ -43,6 +44,8 @@ def scalar_tensor(n: AtenNode) -> Results:
 
 def arange(n: AtenNode) -> Results:
     start, end, step = n.get("start", 0), n["end"], n.get("step", 1)
+    if any(map(is_open, (start, end, step))):
+        return counted(n, start, step, -((start - end) // step), n.out)
     return n.b.const(torch.arange(start, end, step, dtype=torch_dtype(n)).numpy(), n.out)
 
 
@@ -72,7 +75,15 @@ def device_put(n: AtenNode) -> Results:
     return n.x("a")
 
 
+def counted(n: AtenNode, start: int, step: int, size: int, to: DType) -> Results:
+    """As many numbers as a run chooses"""
+    y = n.b.emit("Iota", [], {"start": start, "delta": step, "size": size if size > 0 else 0})[0]
+    return n.cast(y, to)
+
+
 def iota(n: AtenNode) -> Results:
+    if any(map(is_open, (n["start"], n["step"], n["length"]))):
+        return counted(n, n["start"], n["step"], n["length"], dtype_of(n["dtype"]))
     return n.b.const(n["start"] + n["step"] * np.arange(n["length"]), dtype_of(n["dtype"]))
 
 
