@@ -25,8 +25,8 @@ KNOWN = {
     "ir/interp.py": {"Sized"},
     "link/objects.py": {"Transpose"},  # weights that are permutations of others
     "verify_run.py": {"QuantizeLinear"},  # what may differ by a step
-    "feeds.py": {"Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose",
-                 "Unsqueeze"},  # what indices come through, when inputs are made up
+    "feeds.py": {"Bounded", "Cast", "Expand", "Flatten", "Gather", "Identity", "RangeExtent", "Reshape", "Slice",
+                 "Squeeze", "Transpose", "Unsqueeze"},  # what made-up indices and bounds come through
 }
 
 
