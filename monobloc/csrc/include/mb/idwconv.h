@@ -24,7 +24,16 @@ typedef struct {
 
 enum { MB_MAX_PX = 8 };
 
+/* The first n lanes from memory that ends behind them; n is a constant where this is inlined, so few loads do it. */
+MB_INLINE mb_vi mb_idw_few(int is_signed, const void *p, long n) {
+  mb_vb b = {0};
+  __builtin_memcpy(&b, p, (unsigned long)n);
+  const mb_vi v = __builtin_convertvector(b, mb_vi);
+  return is_signed ? v : v & 0xff;
+}
+
 MB_INLINE mb_vi mb_idw_x(const mb_idwconv *d, const uint8_t *x) {
+  if (d->c < MB_VL) return mb_idw_few(d->x_signed, x, d->c);
   if (d->x_signed) return __builtin_convertvector(*(const mb_v8u *)x, mb_vi);
   return __builtin_convertvector(*(const mb_vu8u *)x, mb_vi);
 }
@@ -45,17 +54,21 @@ MB_INLINE mb_vi mb_idw_mul(mb_vi x, mb_vi f) {
 #endif
 }
 
-/* Pixels col .. col+px-1 of output row `at.i`, channels from at.n on, of which the last n are stored. */
-MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *ctx, const uint8_t *x,
-                           const int8_t *w, char *y, int32_t zx, mb_ix at, int n, mb_epi_vi epi) {
-  mb_vi acc[MB_MAX_PX];
+MB_INLINE mb_vi mb_idw_w(const mb_idwconv *d, const int8_t *w) {
+  if (d->c < MB_VL) return mb_idw_few(1, w, d->c);
+  const mb_vb b = *(const mb_v8u *)w;
+  return __builtin_convertvector(b, mb_vi);
+}
+
+/* Sums of pixels at.j .. at.j+px-1 of output row `at.i`, channels from at.n on. */
+MB_INLINE void mb_idw_sums(const mb_idwconv *d, int px, int inside, const uint8_t *x, const int8_t *w, int32_t zx,
+                           mb_ix at, mb_vi acc[MB_MAX_PX]) {
   MB_UNROLL for (int p = 0; p < px; p++) acc[p] = (mb_vi){0};
   for (long r = 0; r < d->kh; r++) {
     const long row = at.i * d->sh - d->pt + r * d->dh;
     if (row < 0 || row >= d->h) continue;
     for (long s = 0; s < d->kw; s++) {
-      const mb_vb b = *(const mb_v8u *)(w + (r * d->kw + s) * d->c + at.n);
-      const mb_vi f = mb_idw_f(__builtin_convertvector(b, mb_vi) - d->zw);
+      const mb_vi f = mb_idw_f(mb_idw_w(d, w + (r * d->kw + s) * d->c + at.n) - d->zw);
       MB_UNROLL for (int p = 0; p < px; p++) {
         const long col = (at.j + p) * d->sw - d->pl + s * d->dw;
         if (inside || (col >= 0 && col < d->w))
@@ -63,26 +76,29 @@ MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *
       }
     }
   }
+}
+
+/* The last n channels are stored. */
+MB_INLINE void mb_idw_tile(const mb_idwconv *d, int px, int inside, const void *ctx, const uint8_t *x,
+                           const int8_t *w, char *y, int32_t zx, mb_ix at, int n, mb_epi_vi epi) {
+  mb_vi acc[MB_MAX_PX];
+  mb_idw_sums(d, px, inside, x, w, zx, at, acc);
   MB_UNROLL for (int p = 0; p < px; p++) acc[p] = epi(ctx, acc[p], (mb_ix){at.b, at.i, at.j + p, at.n});
   MB_UNROLL for (int p = 0; p < px; p++) mb_iput_last(d->y_size, y + p * d->y_pix * d->y_size, acc[p], n);
 }
 
-/* Fewer channels than lanes. */
-MB_INLINE void mb_idw_small(const mb_idwconv *d, const void *ctx, const uint8_t *x, const int8_t *w, char *y,
-                            int32_t zx, mb_ix at, mb_epi_i epi) {
-  int32_t out[MB_VL];
-  MB_NOUNROLL for (long c = 0; c < d->c; c++) {
-    int32_t sum = 0;
-    for (long r = 0; r < d->kh; r++)
-      for (long s = 0; s < d->kw; s++) {
-        const long row = at.i * d->sh - d->pt + r * d->dh, col = at.j * d->sw - d->pl + s * d->dw;
-        if (row < 0 || row >= d->h || col < 0 || col >= d->w) continue;
-        const int32_t byte = mb_iload_byte(d->x_signed, x + row * d->x_row + col * d->x_pix + c);
-        sum += (byte - zx) * (w[(r * d->kw + s) * d->c + c] - d->zw);
-      }
-    out[c] = epi(ctx, sum, (mb_ix){at.b, at.i, at.j, c});
-  }
-  for (long c = 0; c < d->c; c++) mb_iput(d->y_size, y, c, out[c]);
+/* Fewer channels than lanes: one by one what may read an array of them. All of it runs before anything is stored:
+ * it may read the very place that it writes. */
+MB_INLINE void mb_idw_small(const mb_idwconv *d, int px, int inside, const void *ctx, const uint8_t *x,
+                            const int8_t *w, char *y, int32_t zx, mb_ix at, mb_epi_i epi) {
+  mb_vi acc[MB_MAX_PX];
+  int32_t out[MB_MAX_PX][MB_VL];
+  mb_idw_sums(d, px, inside, x, w, zx, at, acc);
+  MB_UNROLL for (int p = 0; p < px; p++) mb_istore(out[p], acc[p]);
+  MB_UNROLL for (int p = 0; p < px; p++)
+    MB_NOUNROLL for (long c = 0; c < d->c; c++) out[p][c] = epi(ctx, out[p][c], (mb_ix){at.b, at.i, at.j + p, c});
+  MB_UNROLL for (int p = 0; p < px; p++)
+    for (long c = 0; c < d->c; c++) mb_iput(d->y_size, y + p * d->y_pix * d->y_size, c, out[p][c]);
 }
 
 typedef void mb_idw_leaf(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n);
@@ -93,7 +109,7 @@ MB_INLINE void mb_idw_row(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *
     const long left = d->c - c, first = left >= MB_VL || d->c < MB_VL ? c : d->c - MB_VL;
     const int n = (int)mb_min_long(left, MB_VL);
     for (long j = 0; j < d->ow;) {
-      const long px = j + d->px <= d->ow && d->c >= MB_VL ? d->px : 1, lo = j * d->sw - d->pl;
+      const long px = j + d->px <= d->ow ? d->px : 1, lo = j * d->sw - d->pl;
       const int inside = lo >= 0 && lo + (px - 1) * d->sw + (d->kw - 1) * d->dw < d->w;
       (px == 1 ? one : inside ? whole : edge)(ctx, x, w, y + (j * d->y_pix + first) * d->y_size, zx,
                                               (mb_ix){b, i, j, first}, n);
@@ -116,7 +132,7 @@ MB_INLINE void mb_idw_run(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *
 
 #define MB_IDW_LEAF(LEAF, D, EPI, PX, INSIDE)                                                               \
   MB_LEAF void LEAF(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n) { \
-    if ((D).c < MB_VL) mb_idw_small(&(D), ctx, x, w, y, zx, at, EPI##_s);                                   \
+    if ((D).c < MB_VL) mb_idw_small(&(D), PX, INSIDE, ctx, x, w, y, zx, at, EPI##_s);                       \
     else if (n == MB_VL) mb_idw_tile(&(D), PX, INSIDE, ctx, x, w, y, zx, at, MB_VL, EPI##_v);               \
     else mb_idw_tile(&(D), PX, INSIDE, ctx, x, w, y, zx, at, (int)((D).c % MB_VL), EPI##_v);                \
   }
