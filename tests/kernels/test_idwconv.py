@@ -28,6 +28,9 @@ def cases(vl: int) -> list[Case]:
         case(7, 12, vl - 1, kernel=(5, 3), pads=(2, 0, 2, 2), zx=9, narrow=True),
         case(11, 13, vl, dilations=(2, 3), pads=(2, 3, 2, 3), signed=True, given=True, zx=5, zw=3),
         case(1, 30, vl, kernel=(1, 5), pads=(0, 4, 0, 0), zx=1),
+        case(3, 37, vl // 2, signed=True, zx=-7, zw=2, narrow=True),
+        case(4, 21, 1, zx=200, strides=(1, 2)),
+        case(3, 19, 3, signed=True, given=True, zx=4, dilations=(1, 2), narrow=True),
     ]
 
 
