@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from monobloc.cache import Cache, default_root
+from monobloc.cache import Cache, default_root, key
+from monobloc.link import image_cache
+from monobloc.link.objects import Module
+from monobloc.link.request import Request
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE_BYTES = 2 << 30
+SHARED_CACHE = default_root(os.environ).parent / "monobloc-tests"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +37,19 @@ def cache() -> Path:
 
     Keys hold the compiler's own sources, so that a change of ours is never hidden by an old entry.
     """
-    root = default_root(os.environ).parent / "monobloc-tests"
-    Cache(root, CACHE_BYTES).collect()
-    return root
+    Cache(SHARED_CACHE, CACHE_BYTES).collect()
+    return SHARED_CACHE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_images() -> Iterator[None]:
+    """Whole images of an earlier run are not taken: a test would see no link, and nothing of its programs."""
+    find, run = image_cache.request_key, os.urandom(8)
+
+    def of_this_run(modules: Sequence[Module], r: Request) -> str:
+        k = find(modules, r)
+        return key(image=k, run=run) if k and r.cache is not None and r.cache.root == SHARED_CACHE else k
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_cache, "request_key", of_this_run)
+        yield

@@ -180,9 +180,7 @@ def test_executable_reads_any_size(attends: Path, tmp_path: Path, cache: Path) -
 
 def test_bind_and_keep_output_reach_every_version(attends: Path, tmp_path: Path, cache: Path) -> None:
     compile_to_object(attends, tmp_path / "attends.o", Options(dims=DIMS, cache=cache))
-    # a cache of its own: an image that comes out of one has no programs
-    options = Options(keep_outputs=("z",), cache=tmp_path / "cache")
-    image = link([tmp_path / "attends.o"], tmp_path / "a.so", "shared", options)
+    image = link([tmp_path / "attends.o"], tmp_path / "a.so", "shared", Options(keep_outputs=("z",), cache=cache))
     assert all([n for n, _ in v.graph.outputs] == ["z"] for v in image.programs[0].versions)
     m = CompiledModel(tmp_path / "a.so")
     for n, t in SHAPES:
