@@ -8,6 +8,8 @@ the same bits; `run_none`, `run_thin` and `run_full` are single-threaded builds 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from monobloc.frontend.describe import describe
 from monobloc.frontend.tflite.schema import read_model
 
 MODES = ("none", "thin", "full")
+BOUND = {"silero_vad": ("sr",)}  # the rate decides which half of the model runs, and each half takes other sizes
 
 
 def _stepped(m: Any, path: str, feeds: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
@@ -39,14 +42,21 @@ def _program(m: Any, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {str(k): got[s.name] for k, s in enumerate(m.outputs)}
 
 
-def _sizes(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+def _alike(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The examples that one image is for: those of the same bound values."""
+    bound = BOUND.get(meta["name"], ())
+    return [e for e in meta["examples"]
+            if all(np.array_equal(np.load(Path(path).parent / e["npz"])[f"in_{n}"], feeds[n]) for n in bound)]
+
+
+def _sizes(path: str, examples: Sequence[dict[str, Any]], feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     """One image for all examples: axes that have other sizes in another example are dimensions of the run."""
     called = {str(k): p.name for k, p in enumerate(describe(path).inputs)} if path.endswith(".pt2") else {}
     shapes: dict[str, list[int | str]] = {name: list(x.shape) for name, x in feeds.items()}
     names: dict[tuple[int, ...], str] = {}
     for name, shape in shapes.items():
         for axis in range(len(shape)):
-            ports = [e["inputs"][int(name)] if called else e["inputs"][name] for e in meta["examples"]]
+            ports = [e["inputs"][int(name)] if called else e["inputs"][name] for e in examples]
             met = tuple(p["shape"][axis] for p in ports)
             if len(set(met)) > 1:
                 shape[axis] = names.setdefault(met, f"s{len(names)}")
@@ -56,7 +66,10 @@ def _sizes(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray]) -> dic
 def _once(path: str, meta: dict[str, Any], feeds: dict[str, np.ndarray], lto: str, threads: int,
           steps: int = 0) -> dict[str, np.ndarray]:
     tflite = path.endswith(".tflite")
-    m = monobloc.compile(path, lto=lto, threads=threads, **({} if tflite else _sizes(path, meta, feeds)))
+    bind = {name: feeds[name] for name in BOUND.get(meta["name"], ())}
+    sizes = {} if tflite else _sizes(path, _alike(path, meta, feeds), feeds)
+    m = monobloc.compile(path, lto=lto, threads=threads, bind=bind, **sizes)
+    feeds = {name: x for name, x in feeds.items() if name not in bind}
     try:
         if path.endswith(".pt2"):
             return _program(m, feeds)
