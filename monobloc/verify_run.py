@@ -186,6 +186,11 @@ def ort_session(model: Path | bytes, threads: int = 1, fused: bool = True) -> An
                                hints=["`--against reference` compares with our own reference"]) from None
 
 
+def oracle_session(model: Path, names: Sequence[str] = ()) -> Any:
+    """A session that says what is right, of the model's outputs or of these values; bench asks a fused one instead."""
+    return ort_session(with_outputs(model, names) if names else model, fused=not quantizes(model))
+
+
 def _unzipped(got: Any) -> Any:
     """What ZipMap makes of a tensor [rows, labels], a list of maps, as that tensor again"""
     if isinstance(got, list) and got and all(isinstance(row, dict) for row in got):

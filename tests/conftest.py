@@ -44,10 +44,10 @@ def cache() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def own_images() -> Iterator[None]:
     """Whole images of an earlier run are not taken: a test would see no link, and nothing of its programs."""
-    find, run = image_cache.request_key, os.urandom(8)
+    request_key, run = image_cache.request_key, os.urandom(8)
 
     def of_this_run(modules: Sequence[Module], r: Request) -> str:
-        k = find(modules, r)
+        k = request_key(modules, r)
         return key(image=k, run=run) if k and r.cache is not None and r.cache.root == SHARED_CACHE else k
 
     with pytest.MonkeyPatch.context() as patch:

@@ -147,9 +147,8 @@ def expected(path: Path, o: Options, built: Built, feeds: Feeds, against: str) -
         raise UnsupportedError("onnxruntime cannot start inside a graph", hints=["`--against reference`, or `--data`"])
     if o.keep_outputs:
         names = list(o.keep_outputs)
-        session = verify_run.ort_session(verify_run.with_outputs(path, names), fused=not verify_run.quantizes(path))
-        return verify_run.ort_run(session, feeds, o.bind, names)
-    return verify_run.ort_run(verify_run.ort_session(path, fused=not verify_run.quantizes(path)), feeds, o.bind)
+        return verify_run.ort_run(verify_run.oracle_session(path, names), feeds, o.bind, names)
+    return verify_run.ort_run(verify_run.oracle_session(path), feeds, o.bind)
 
 
 def oracle_of(path: Path, o: Options, against: str) -> str:
@@ -211,8 +210,7 @@ def _per_layer(path: Path, o: Options, how: Verify) -> None:
     elif own is not None:
         want = own.inner_session(path).values({**feeds, **o.bind}, names)
     else:
-        session = verify_run.ort_session(verify_run.with_outputs(path, names), fused=not verify_run.quantizes(path))
-        want = verify_run.ort_run(session, feeds, o.bind, names)
+        want = verify_run.ort_run(verify_run.oracle_session(path, names), feeds, o.bind, names)
     found = {d.name: d for d in verify_run.compare_all(built.image.run(feeds), want, how.rtol, how.atol)}
     first = next((i for i in inner if not found[i.value].ok), None)
     _show_layers([(i, found[i.value]) for i in inner], first, how)

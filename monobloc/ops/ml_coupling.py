@@ -40,7 +40,8 @@ class CoupledProbabilities(OpDef):
     def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> np.ndarray:
         x = xs[0]
         assert x is not None
-        return np.stack([_coupled(row, attrs["classes"]) for row in x]) if len(x) else x[:, :0]
+        k = attrs["classes"]
+        return np.array([_coupled(row, k) for row in x], F).reshape(len(x), k)
 
     def routine(self, n: Node, c: Any) -> str:
         x, k = n.used[0], n.attrs["classes"]
@@ -78,6 +79,7 @@ for (long row = 0; row < {x.shape[0]}; row++, p += k) {{
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         for k in (2, 3, 5):
             yield Case((rng.uniform(0.02, 0.98, (4, k * (k - 1) // 2)).astype(F),), {"classes": k}, f"{k}")
+        yield Case((np.zeros((0, 3), F),), {"classes": 3}, "none")
 
 
 def _coupled(pairs: np.ndarray, k: int) -> np.ndarray:
