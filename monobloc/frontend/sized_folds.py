@@ -17,6 +17,7 @@ from monobloc.frontend.node import OnnxNode
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
+from monobloc.ops.movement import concat_axis
 from monobloc.ops.shape import axes_of, axis_of
 from monobloc.ops.sized import Ragged
 
@@ -59,25 +60,31 @@ def _reduce(e: Extents, op: OpDef, n: OnnxNode) -> Found:
         return None
     rank = x.value.type.rank
     gone = sorted(axes_of(axes, rank, n.op)) if axes else list(range(rank))
-    kind, hit = n.op.removeprefix("Reduce"), [a for a in gone if a in x.counts]
+    kind, hit, keep = n.op.removeprefix("Reduce"), [a for a in gone if a in x.counts], _keeps(n)
     if kind == "Mean" and hit:
-        made = _mean(e, n, x, gone, hit)
+        made = _mean(e, n, x, gone, hit, keep)
     else:
         made = op.from_onnx(e.b, _with(n, e.masked(x, NEUTRAL[kind](x.dtype), hit)))[0]
     sizes = e.sizes(x)
-    keep = n.attrs.get("keepdims", 1)
     left = [e.const(1) if k in gone else s for k, s in enumerate(sizes) if keep or k not in gone]
     return [None if made is None else e.tensor(made, left)]
 
 
-def _mean(e: Extents, n: OnnxNode, x: Ragged, gone: Sequence[int], hit: Sequence[int]) -> Value | None:
+def _keeps(n: OnnxNode) -> bool:
+    """As ONNX has it: any other number is no"""
+    return bool(n.attrs.get("keepdims", 1) == 1)
+
+
+def _mean(
+    e: Extents, n: OnnxNode, x: Ragged, gone: Sequence[int], hit: Sequence[int], keep: bool
+) -> Value | None:
     """Of those that are there; a sum in single precision does not overflow"""
     if not x.dtype.is_float:
         return n.unsupported("the mean of integers along an axis whose size data decide")
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
     v = e.masked(x, 0, hit)
     v = v if v.dtype is wide else e.b.one("Cast", v, to=wide)
-    total = e.b.one("ReduceSum", v, axes=list(gone), keepdims=int(n.attrs.get("keepdims", 1)))
+    total = e.b.one("ReduceSum", v, axes=list(gone), keepdims=int(keep))
     count = e.total([e.sizes(x)[a] for a in gone])
     out = e.b.one("Div", total, e.b.one("Cast", count, to=wide))
     return out if out.dtype is x.dtype else e.b.one("Cast", out, to=x.dtype)
@@ -92,8 +99,7 @@ def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:
         x = Ragged(x.value, {**x.counts, axis: e.bounded(x.counts[axis], x.value.shape[axis], 1)})
     fill = (_lowest if n.op == "ArgMax" else _highest)(x.dtype)  # of equal ones the first is taken
     made = op.from_onnx(e.b, _with(n, e.masked(x, fill, [axis])))[0]
-    keep = n.attrs.get("keepdims", 1)
-    left = [e.const(1) if k == axis else s for k, s in enumerate(e.sizes(x)) if keep or k != axis]
+    left = [e.const(1) if k == axis else s for k, s in enumerate(e.sizes(x)) if _keeps(n) or k != axis]
     return [None if made is None else e.tensor(made, left)]
 
 
@@ -144,7 +150,7 @@ def _nonzero(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 # -- joined and picked ---------------------------------------------------------------------------------
 def _concat(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     parts: Sequence[Any] = n.inputs
-    axis = axis_of(n.attrs["axis"], e.value(parts[0]).type.rank, n.op)
+    axis = concat_axis(n, e.value(parts[0]).type.rank)
     values, common = _alike(e, parts, axis)
     out, size = values[0], e.sizes(parts[0])[axis]
     for part, v in zip(parts[1:], values[1:], strict=True):

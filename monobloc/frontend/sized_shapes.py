@@ -21,7 +21,7 @@ from monobloc.frontend.sized_resize import resize
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
-from monobloc.ops.movement import slice_of, slice_range
+from monobloc.ops.movement import PAD_MODES, slice_of, slice_range
 from monobloc.ops.shape import axes_of, axis_of, reshape
 from monobloc.ops.sized import Ragged
 
@@ -144,7 +144,8 @@ def _forward(e: Extents, start: Value, end: Value) -> bool:
 def _split(e: Extents, n: OnnxNode) -> Result:
     x = _tensor(n)
     axis = axis_of(n.attrs.get("axis", 0), e.value(x).type.rank, "Split")
-    total, parts = e.sizes(x)[axis], _elements(e, n, "split" if n.opset < 13 else 1)
+    place = "split" if n.opset < 13 and n.input(1) is None else 1  # in opset 1 an input or an attribute
+    total, parts = e.sizes(x)[axis], _elements(e, n, place)
     if parts is None:
         count = n.attrs.get("num_outputs", n.n_outputs)
         if total.const is None and n.opset < 18:
@@ -328,9 +329,11 @@ def _tile(e: Extents, n: OnnxNode) -> Result:
 def _pad(e: Extents, n: OnnxNode) -> Result:
     x, mode = _tensor(n), n.attrs.get("mode", "constant")
     rank = e.value(x).type.rank
-    pads = _elements(e, n, "pads" if n.opset < 11 else 1)
-    if mode not in ("constant", "reflect", "edge", "wrap") or pads is None:
-        n.fail(f"has the mode {mode!r} and {'no pads' if pads is None else 'pads'}")
+    if mode not in PAD_MODES:
+        n.fail(f"has the unknown mode {mode!r}, must be one of {', '.join(PAD_MODES)}")
+    pads = _elements(e, n, 1 if n.opset >= 11 else "pads" if n.opset >= 2 else "paddings")
+    if pads is None:
+        n.fail("needs pads")
     axes = list(range(rank)) if n.input(3) is None else axes_of(n.const(3, "axes").ravel().tolist(), rank, "Pad")
     if len(pads) != 2 * len(axes):
         n.fail(f"has {len(pads)} pads for {len(axes)} axes")

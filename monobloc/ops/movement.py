@@ -196,6 +196,11 @@ def _without(shape: Sequence[int], axis: int) -> list[int]:
     return [d for k, d in enumerate(shape) if k != axis]
 
 
+def concat_axis(n: Any, rank: int) -> int:
+    axis = n.attrs.get("axis", 1 if n.opset < 4 else None)
+    return axis_of(axis if axis is not None else n.fail("needs an axis"), rank, "Concat")
+
+
 class Concat(OpDef):
     """The inputs one after the other along `axis`"""
 
@@ -206,8 +211,7 @@ class Concat(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         rank = n.inputs[0].type.rank
-        axis = n.attrs.get("axis", 1 if n.opset < 4 else None)
-        axis = axis_of(axis if axis is not None else n.fail("needs an axis"), rank, "Concat")
+        axis = concat_axis(n, rank)
         self.infer(n.inputs, {"axis": axis})
         full = [v for v in n.inputs if v.shape[axis]] or n.inputs[:1]
         return full if len(full) == 1 else b.emit("Concat", full, {"axis": axis})
@@ -253,6 +257,9 @@ class Concat(OpDef):
 
 
 # -- padding ----------------------------------------------------------------------------------------------
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
 class Pad(OpDef):
     """`pads` (all begins, then all ends, none negative) around x; inputs x, value (none: 0).
 
@@ -265,8 +272,8 @@ class Pad(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, mode = n.inputs[0], n.attrs.get("mode", "constant")
-        if mode not in ("constant", "reflect", "edge", "wrap"):
-            n.fail(f"has the unknown mode {mode!r}")
+        if mode not in PAD_MODES:
+            n.fail(f"has the unknown mode {mode!r}, must be one of {', '.join(PAD_MODES)}")
         pads = needed_ints(n, "pads" if n.opset >= 2 else "paddings", 1, 11)
         rank = x.type.rank
         axes = range(rank) if n.input(3) is None else axes_of(n.const(3, "axes").ravel(), rank, "Pad")

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from border import build
 from control_models import text
-from sized_models import FAR, OPTIONS, RNG, Feeds, Model, agree, f32, ints
+from sized_models import FAR, OPTIONS, RNG, Feeds, Model, agree, f32, ints, same, want
 
 from monobloc import driver
 from monobloc.cli.settings import Usage, options
@@ -310,3 +310,29 @@ def test_a_slice_of_known_length_has_room_for_no_more() -> None:
     m = broken("""(int64[1] i, float[100] x) => (float[N] y, float[M] z) {
         three = Add(two, o1)  end = Add(i, three)  y = Slice(x, i, end)  z = Slice(x, z1, i) }""")
     assert [v.shape for _, v in load_onnx(m).graph.outputs] == [(3,), (100,)]
+
+
+def test_the_first_opsets_forms_are_read_of_sizes_that_data_decide() -> None:
+    """Parts that are an input already, an axis that has a default, pads of another name; nothing else runs these"""
+    m = text("""g (float[2,4] x, float[2] s) => (float[2,A] y, float[2,B] z, float[2,4] j, float[2,C] p) {
+        y, z = Split<axis = 1>(x, s)  j = Concat(z, y)  p = Pad<paddings = [0, 1, 0, 2], value = 7.0>(y) }""", 1)
+    g = load_onnx(m).graph
+    for k in range(5):
+        x = f32(2, 4)
+        got = interpret(g, {"x": x, "s": np.float32([k, 4 - k])})
+        y, z = np.split(x, [k], 1)
+        right = {"y": y, "z": z, "j": np.concatenate([z, y], 1), "p": np.pad(y, ((0, 0), (1, 2)), constant_values=7)}
+        for name, a in right.items():
+            np.testing.assert_array_equal(got[name], a, err_msg=f"{name} of {k}")
+
+
+def test_axes_are_kept_by_the_number_1_alone() -> None:
+    """As onnxruntime has it, along axes of known size and of a size that data decide"""
+    m = text("""g (float[3,4] x, int64[1] n) => (float[3] s, float[3] t, int64[3] a, float[3,1] k) {
+        y = Slice(x, zero, n, one)  s = ReduceMax<axes = [1], keepdims = 2>(y)
+        t = ReduceMean<axes = [1], keepdims = 2>(y)  a = ArgMax<axis = 1, keepdims = 2>(y)
+        k = ReduceMean<axes = [1], keepdims = 1>(y) }""", zero=ints(0), one=ints(1))
+    g = load_onnx(m).graph
+    for n in (1, 3):
+        f = {"x": f32(3, 4), "n": ints(n)}
+        same(interpret(g, f), want(m, f), f)
