@@ -26,6 +26,13 @@ def _expanded(m: np.ndarray) -> np.ndarray:
     return np.asarray(sum(terms))
 
 
+def _of_each(x: Value) -> list[TensorType]:
+    """One number for each matrix of a stack"""
+    if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise ModelError(f"Det needs square matrices, got {x.type}")
+    return [TensorType(x.dtype, x.shape[:-2])]
+
+
 class Det(OpDef):
     """Over the last two axes; in double, since its terms cancel"""
 
@@ -46,10 +53,7 @@ class Det(OpDef):
         return [y if x.dtype is DType.F64 else b.one("Cast", y, to=x.dtype)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
-        x = only(ins[0], self.name)
-        if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
-            raise ModelError(f"Det needs square matrices, got {x.type}")
-        return [TensorType(x.dtype, x.shape[:-2])]
+        return _of_each(only(ins[0], self.name))
 
     def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> np.ndarray:
         x = xs[0]
@@ -91,10 +95,7 @@ class DetByElimination(OpDef):
     tol = Tol(1e-9, 1e-9)
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
-        x = only(ins[0], "Det")
-        if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
-            raise ModelError(f"Det needs square matrices, got {x.type}")
-        return [TensorType(x.dtype, x.shape[:-2])]
+        return _of_each(only(ins[0], "Det"))
 
     def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> np.ndarray:
         x = xs[0]
