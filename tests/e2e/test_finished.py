@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from chain_model import chain
 
 from monobloc.cli import run
 from monobloc.driver import build
@@ -22,25 +21,8 @@ from monobloc.options import Options
 MANY, SMALL = 24, 3  # layers, each with a kernel of its own; the small program is one file
 
 
-def chain(path: Path, layers: int) -> Path:
-    rng = np.random.default_rng(7)
-    nodes, weights, last = [], {}, "x"
-    for k in range(layers):
-        weights[f"w{k}"] = (rng.standard_normal((12 + k, 13 + k)) / 4).astype(np.float32)
-        nodes += [helper.make_node("MatMul", [last, f"w{k}"], [f"m{k}"], f"product{k}"),
-                  helper.make_node("Tanh", [f"m{k}"], [f"t{k}"], f"act{k}")]
-        last = f"t{k}"
-    graph = helper.make_graph(
-        nodes, "chain", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 12])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, [2, 12 + layers])],
-        [numpy_helper.from_array(w, n) for n, w in weights.items()],
-    )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
-
-
-def code(path: Path) -> dict[str, bytes]:
-    """Functions of layers and kernels, by name; where they lie changes distances in them, not their sizes."""
+def code_sizes(path: Path) -> dict[str, int]:
+    """Of functions of layers and kernels, by name; where they lie changes distances in them, not their sizes."""
     e = elf.Elf(path.read_bytes())
     return {s.name: s.size for s in e.symbols if s.type == elf.STT_FUNC and s.defined and "layer_" in s.name}
 
@@ -57,7 +39,7 @@ def test_the_link_leaves_layers_as_they_were_compiled(tmp_path: Path) -> None:
         assert finished(made.programs, o) == (set() if lto == "none" else set(layers))
         compiled = made.image.partitions.compiled
         assert compiled == (len(layers) + 2 if lto == "none" else 2 if lto == "thin" else 0)  # native ones are kept
-        sizes[lto], answers[lto] = code(made.path), CompiledModel(made.path)(x)
+        sizes[lto], answers[lto] = code_sizes(made.path), CompiledModel(made.path)(x)
     assert sizes["none"] and sizes["none"] == sizes["thin"] == sizes["full"]
     assert np.array_equal(answers["none"], answers["thin"]) and np.array_equal(answers["none"], answers["full"])
 

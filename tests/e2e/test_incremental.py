@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from chain_model import Change, chain
+from onnx import helper
 
 from monobloc.codegen.lower import Lowered
 from monobloc.driver import Build, build
@@ -20,25 +20,10 @@ from monobloc.options import Options
 from monobloc.targets import resolve
 
 LAYERS = 16
-Change = Callable[[list[onnx.NodeProto], dict[str, np.ndarray]], None]
 
 
-def chain(path: Path, change: Change = lambda nodes, weights: None) -> None:
-    """Products and activations, every layer of a width of its own."""
-    rng = np.random.default_rng(5)
-    nodes, weights, last = [], {}, "x"
-    for k in range(LAYERS):
-        weights[f"w{k}"] = (rng.standard_normal((20 + k, 21 + k)) / 5).astype(np.float32)
-        nodes.append(helper.make_node("MatMul", [last, f"w{k}"], [f"m{k}"], f"product{k}"))
-        nodes.append(helper.make_node("Tanh", [f"m{k}"], [f"t{k}"], f"act{k}"))
-        last = f"t{k}"
-    change(nodes, weights)
-    graph = helper.make_graph(
-        nodes, "chain", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 20])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, [2, 20 + LAYERS])],
-        [numpy_helper.from_array(w, n) for n, w in weights.items()],
-    )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+def write(path: Path, change: Change = lambda nodes, weights: None) -> Path:
+    return chain(path, LAYERS, 20, change)
 
 
 def new_weight(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> None:
@@ -82,15 +67,15 @@ def places(low: Lowered) -> dict[str, list[int]]:
 @pytest.mark.parametrize("lto", ["none", "thin"])
 def test_what_an_edit_of_the_model_recompiles(lto: str, tmp_path: Path) -> None:
     path, cache = tmp_path / "m.onnx", tmp_path / "cache"
-    chain(path)
+    write(path)
     first = made(path, cache, lto)
     assert first.compiled == first.count >= 6
-    chain(path, new_weight)
+    write(path, new_weight)
     assert made(path, cache, lto) == Partitions(first.count, 0)
-    chain(path, new_operator)
+    write(path, new_operator)
     assert made(path, cache, lto).compiled == 1
     for change in (new_weight, new_operator):  # and it is what a clean build gives
-        chain(path, change)
+        write(path, change)
         made(path, cache, lto)
         made(path, tmp_path / f"clean.{change.__name__}", lto, "clean.so")
         assert (tmp_path / "m.so").read_bytes() == (tmp_path / "clean.so").read_bytes()
@@ -100,9 +85,9 @@ def test_what_an_edit_of_the_model_recompiles(lto: str, tmp_path: Path) -> None:
 def test_an_inserted_operator_recompiles_what_is_near(change: Change, moves: int, tmp_path: Path) -> None:
     """The operator's partition, those with layers whose places in memory moved, and the two that know all layers."""
     path, cache = tmp_path / "m.onnx", tmp_path / "cache"
-    chain(path)
+    write(path)
     first = built(path, cache, "none")
-    chain(path, change)
+    write(path, change)
     second = built(path, cache, "none")
     before, after = places(first.programs[0]), places(second.programs[0])
     reached = {layer for layer, where in after.items() if before.get(layer) != where}
@@ -119,7 +104,7 @@ def test_new_weights_are_what_runs(tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((2, 20)).astype(np.float32)
     answers = []
     for change in (lambda nodes, weights: None, new_weight):
-        chain(path, change)
+        write(path, change)
         made(path, cache, "thin", f"{len(answers)}.so")  # a process loads what lies under one name once
         answers.append(CompiledModel(tmp_path / f"{len(answers)}.so")(x))
     assert np.abs(answers[0] - answers[1]).max() > 1e-4
@@ -137,7 +122,7 @@ def test_an_edit_of_the_application_recompiles_no_model(lto: str, tmp_path: Path
     if sysroot.system_libc(resolve()) is None:
         pytest.skip("no system compiler with a libc here")
     path, app = tmp_path / "m.onnx", tmp_path / "app.c"
-    chain(path)
+    write(path)
     o = Options(lto=lto, cache=tmp_path / "cache")  # type: ignore[arg-type]
     for k in (1, 2):
         app.write_text(APP.replace("N", str(k)))
