@@ -9,6 +9,8 @@ _BLOCKED = "com.microsoft.nchwc"
 _INSTEAD = {
     ("", "ImageDecoder"): "decode pictures in the application: "
                           "`--from TENSOR` starts the model behind it",
+    ("ai.onnx.ml", "CastMap"): "pass a tensor instead of a map",
+    ("ai.onnx.ml", "DictVectorizer"): "pass a tensor instead of a map",
 }
 
 

@@ -133,6 +133,11 @@ def test_a_map_of_labels_is_its_tensor(labels: dict[str, Any]) -> None:
     refused("3 labels for the columns", "ZipMap", [f32(2, 4)], 1, **labels)
 
 
+@pytest.mark.parametrize("op", ["CastMap", "DictVectorizer"])
+def test_operators_of_maps_say_what_to_do(op: str) -> None:
+    refused("pass a tensor instead of a map", op, [f32(2, 3)], 1)
+
+
 def test_a_category_that_there_is_not_is_an_error(tmp_path: Path, cache: Path) -> None:
     from monobloc.link.image import link_modules
     from monobloc.link.objects import Module
