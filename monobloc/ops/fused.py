@@ -275,6 +275,7 @@ class IsAllFinite(OpDef):
             count = b.one("ReduceMax", b.one("Cast", bad, to=DType.I32), axes=list(range(x.type.rank)), keepdims=0)
             total = count if total is None else b.one("Max", total, count)
         assert total is not None
+        # not Equal: the maximum of no elements is the lowest number
         return [b.one("Reshape", b.one("LessOrEqual", total, b.const(0, DType.I32)), shape=[])]
 
 

@@ -64,7 +64,7 @@ class OpenConv:
 def _agreed(n: Node, ctx: PassContext) -> bool:
     """Whether another version reads the same weights as a product: they are stored once."""
     w = n.used[1]
-    return w.const is not None and ("open_conv", w.const.key) in ctx.agreed
+    return w.const is not None and (OpenConv.name, w.const.key) in ctx.agreed
 
 
 def has_open_pixels(n: Node) -> bool:

@@ -249,13 +249,6 @@ def test_largest_memory_and_one_set_of_weights(tmp_path: Path, cache: Path) -> N
         one.run({"x": np.zeros((1, 38, 24), np.float32)})
 
 
-def _wide(tmp_path: Path) -> Path:
-    path = tmp_path / "wide.onnx"
-    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
-    onnx.save(_model(nodes, [1, 3, 8, "width"], {"w": _f(5, 3, 3, 3)}), path)
-    return path
-
-
 def test_a_range_in_steps_stays_open(tmp_path: Path, cache: Path) -> None:
     """`8..80:8`: one version for all multiples, none for what lies between; libraries and executables say so."""
     nodes = [node("Softmax", ["x"], ["s"], axis=1), node("ReduceSum", ["s", "axis"], ["y"], keepdims=0)]

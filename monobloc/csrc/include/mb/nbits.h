@@ -25,7 +25,7 @@
 enum { MB_ZERO_NONE = 0, MB_ZERO_PACKED = 1, MB_ZERO_FLOAT = 2 };
 
 typedef struct {
-  long n, blocks, blob; /* blob: bytes of a block, a multiple of 4 */
+  long n, blocks, blob; /* blob: bytes of a block; for panels and for x in bytes a multiple of 4 */
   int bits, scale_type, zero_kind;
   long kc;              /* blocks that a panel of floats holds at a time */
 } mb_nbits;
