@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_tflite_control import beside, file
 from tfl_files import Net, Scalar, byte, i32
 
 import monobloc
@@ -180,3 +181,35 @@ def test_what_has_no_bound_and_what_is_not_read_are_told() -> None:
     n.op("REVERSE_V2", [w, number(n, [0])], [y])
     with pytest.raises(MonoblocError, match=r"REVERSE_V2 of i64\[<=4,1\].*not supported"):
         load_model(n.file([x], [y]))
+
+
+def test_a_branch_that_gives_such_a_size_is_told() -> None:
+    """Not left out of the model's outputs, as if somebody had told"""
+    n = Net()
+    c, x, y = n.tensor("c", (), np.bool_), n.tensor("x", (4,), np.bool_), open_(n, "y", (-1, 1), I64)
+    n.op("IF", [c, x], [y], {0: i32(1), 1: i32(1)})
+    a = beside(n)
+    p, q = a.tensor("p", (4,), np.bool_), open_(a, "q", (-1, 1), I64)
+    a.op("WHERE", [p], [q])
+    with pytest.raises(MonoblocError, match="IF 'y': graph 1 gives tensor 'q', whose size data decide"):
+        load_model(file(n, ([c, x], [y]), a.graph([p], [q])))
+
+
+@pytest.mark.parametrize("to", [np.uint16, np.uint32, np.float64])
+def test_such_tensors_become_all_types(to: type) -> None:
+    n = Net()
+    k, r, y = n.tensor("k", (), I32), open_(n, "r", (-1,), I32), open_(n, "y", (-1,), to)
+    n.op("RANGE", [number(n, 0), k, number(n, 1)], [r])
+    n.op("CAST", [r], [y], {})
+    (got,) = interpret(load_model(n.file([k], [y]), Choices(max_values={"k": (5,)})).graph, {"k": np.int32(3)}).values()
+    assert got.dtype == to and got.tolist() == [0, 1, 2]
+
+
+def test_a_beta_is_told() -> None:
+    n = Net()
+    k, r, c, y = n.tensor("k", (), I32), open_(n, "r", (-1,), I32), open_(n, "c", (-1,)), open_(n, "y", (-1,))
+    n.op("RANGE", [number(n, 0), k, number(n, 1)], [r])
+    n.op("CAST", [r], [c], {})
+    n.op("SOFTMAX", [c], [y], {0: Scalar("f", 0.5)})
+    with pytest.raises(MonoblocError, match=r"SOFTMAX with the beta 0.5 of f32\[<=5\], whose size data decide, is not"):
+        load_model(n.file([k], [y]), Choices(max_values={"k": (5,)}))

@@ -318,6 +318,9 @@ class _Body:
         body.run()
         if states.before:
             raise UnsupportedError(f"variables in graph {number}, which data run, are not supported")
+        if sized := [sub.tensors[t].what for t in sub.outputs if t in body.sized]:
+            raise UnsupportedError(f"graph {number} gives {', '.join(sized)}, whose size data decide; what IF and "
+                                   "WHILE run must give fixed sizes")
         found = [body.value(t) for t in sub.outputs]
         known = [v for v in found if v is not None]
         if len(known) < len(found):
