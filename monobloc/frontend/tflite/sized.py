@@ -16,6 +16,7 @@ from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.ragged import on_ragged
 from monobloc.frontend.sized_shapes import FAR, reshaped, sized_shape
 from monobloc.frontend.sized_shapes import sliced as sliced_along
+from monobloc.frontend.tensors import ELEM_TYPES
 from monobloc.frontend.tflite.movement import _spread
 from monobloc.frontend.tflite.node import Held, TflNode
 from monobloc.frontend.tflite.scaling import CLAMPS, NONE, RELU
@@ -89,8 +90,6 @@ def read_sized(n: TflNode, given: Sequence[Any], limits: Limits) -> Found:
 # -- what decides sizes --------------------------------------------------------------------------------
 def _where(c: Call) -> Found:
     """The places of what is not zero, one a row"""
-    if len(c.given) != 1:
-        return _elementwise("Where")(c)
     return c.onnx("Transpose", c.onnx("NonZero", c.tensor(0))[0], perm=[1, 0])
 
 
@@ -100,12 +99,7 @@ def _unique(c: Call) -> Found:
     if not isinstance(x, Value) or x.type.rank != 1:
         c.n.unsupported(f"UNIQUE of {x.type}")
     values, _, inverse = c.onnx("Unique", x, outputs=3, sorted=0)
-    return [values, *c.onnx("Cast", inverse, to=_number(c.n.out_dtype(1)))]
-
-
-def _number(d: DType) -> int:
-    return {DType.I32: 6, DType.I64: 7, DType.F32: 1, DType.BOOL: 9, DType.U8: 2, DType.I8: 3, DType.I16: 5,
-            DType.F64: 11, DType.F16: 10}[d]
+    return [values, *c.onnx("Cast", inverse, to=ELEM_TYPES[c.n.out_dtype(1)])]
 
 
 def _range(c: Call) -> Found:
@@ -219,7 +213,7 @@ def _elementwise(op: str, fused: bool = False) -> Read:
 
 
 def _cast(c: Call) -> Found:
-    return c.onnx("Cast", c.tensor(0), to=_number(c.n.out_dtype()))
+    return c.onnx("Cast", c.tensor(0), to=ELEM_TYPES[c.n.out_dtype()])
 
 
 def _square(c: Call) -> Found:
@@ -236,7 +230,7 @@ def _fold(op: str) -> Read:
 
 def _shape(c: Call) -> Found:
     (sizes,) = c.onnx("Shape", c.tensor(0))
-    return [sizes] if c.n.out_dtype() is DType.I64 else c.onnx("Cast", sizes, to=_number(c.n.out_dtype()))
+    return [sizes] if c.n.out_dtype() is DType.I64 else c.onnx("Cast", sizes, to=ELEM_TYPES[c.n.out_dtype()])
 
 
 def _transpose(c: Call) -> Found:
@@ -259,26 +253,26 @@ def _concat(c: Call) -> Found:
 
 def _gather(c: Call) -> Found:
     if c.n.options.whole(1):
-        c.n.unsupported("GATHER with batches of a size that data decide")
+        c.n.unsupported(f"GATHER with batches from {c.tensor(0).type} by {c.tensor(1).type}, whose size data decide,")
     return c.onnx("Gather", c.tensor(0), c.tensor(1), axis=c.n.options.whole(0))
 
 
 def _gather_nd(c: Call) -> Found:
     at = c.tensor(1)
-    at = at if at.dtype is DType.I64 else c.onnx("Cast", at, to=7)[0]
+    at = at if at.dtype is DType.I64 else c.onnx("Cast", at, to=ELEM_TYPES[DType.I64])[0]
     return c.onnx("GatherND", c.tensor(0), at)
 
 
 def _softmax(c: Call) -> Found:
-    if c.n.options.real(0) != 1:
-        c.n.unsupported("SOFTMAX with a beta of a size that data decide")
+    if (beta := c.n.options.real(0)) != 1:
+        c.n.unsupported(f"SOFTMAX with the beta {beta:g} of {c.tensor(0).type}, whose size data decide,")
     return c.onnx("Softmax", c.tensor(0), axis=-1)
 
 
 def _fully_connected(c: Call) -> Found:
     w = c.tensor(1)
     if not isinstance(w, Value) or w.dtype is not DType.F32 or c.e.value(c.tensor(0)).dtype is not DType.F32:
-        c.n.unsupported(f"FULLY_CONNECTED with weights {w.type} of a size that data decide")
+        c.n.unsupported(f"FULLY_CONNECTED of {c.tensor(0).type}, whose size data decide, with weights of {w.type}")
     (y,) = c.onnx("MatMul", c.tensor(0), *c.onnx("Transpose", w, perm=[1, 0]))
     if len(c.given) > 2 and c.given[2] is not None:
         (y,) = c.onnx("Add", y, c.given[2])
