@@ -63,7 +63,6 @@ class Session:
         return {k: array_of(v, k) if isinstance(v, torch.Tensor) else np.asarray(v)
                 for k, v in named.items() if v is not None}
 
-
     def values(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
         """Inner values, by the names that the program in core ATen calls them by"""
         import torch

@@ -51,23 +51,21 @@ class Session:
         except (RuntimeError, ValueError) as e:
             raise refused(e) from None
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def invoke(self, feeds: Mapping[str, np.ndarray]) -> None:
         self.feed(feeds)
         try:
             self.interpreter.invoke()
         except RuntimeError as e:
             raise refused(e) from None
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self.invoke(feeds)
         details = self.interpreter.get_output_details()
         return {name: self.interpreter.get_tensor(d["index"]) for name, d in zip(self.names[1], details, strict=True)}
 
-
     def values(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
         """Inner values by their tensors' names; asks a session that was made to keep them"""
-        self.feed(feeds)
-        try:
-            self.interpreter.invoke()
-        except RuntimeError as e:
-            raise refused(e) from None
+        self.invoke(feeds)
         at = {d["name"]: d["index"] for d in self.interpreter.get_tensor_details()}
         return {name: self.interpreter.get_tensor(at[name]) for name in names}
 

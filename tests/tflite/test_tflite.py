@@ -20,7 +20,8 @@ from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
 from tfl_single import Case, Q
 
 import monobloc
-from monobloc import driver
+from monobloc import driver, litert
+from monobloc.cli import run
 from monobloc.errors import ErrorList, InternalError, LinkError, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend import load_model
 from monobloc.frontend.describe import describe
@@ -348,3 +349,26 @@ def test_few_bytes_do_not_ask_for_gigabytes() -> None:
             assert tracemalloc.get_traced_memory()[1] < 200 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.skipif(not litert.installed(), reason=f"LiteRT is the reference: {litert.INSTALL}")
+def test_verify_finds_the_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every tensor of the model beside LiteRT's; then an oracle that is wrong from one layer on"""
+    n, path, right = Net(), tmp_path / "layers.tflite", litert.Session.values
+    x, a, t, y = (n.tensor(name, (2, 3), F32) for name in ("x", "turned", "curved", "y"))
+    n.op("NEG", [x], [a])
+    n.op("TANH", [a], [t])
+    n.op("ADD", [t, a], [y], {0: byte(0)})
+    path.write_bytes(n.file([x], [y]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["verify", str(path), "--per-layer", "--lto", "none"]
+    assert run(words) == 0 and "no node exceeds the tolerance" in capfd.readouterr().out
+
+    def wrong(self: litert.Session, feeds: Any, names: Any) -> dict[str, np.ndarray]:
+        return {k: v if k == "turned" else v + 1 for k, v in right(self, feeds, names).items()}
+
+    monkeypatch.setattr(litert.Session, "values", wrong)
+    run(words)
+    assert "the difference arises at TANH 'curved', in value 'curved'" in capfd.readouterr().out
