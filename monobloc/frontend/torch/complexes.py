@@ -30,11 +30,6 @@ class Complex:
     im: Value
 
 
-def has_complex(args: Mapping[str, Any]) -> bool:
-    return any(isinstance(a, Complex) or (isinstance(a, list) and any(isinstance(x, Complex) for x in a))
-               for a in args.values())
-
-
 def read(n: AtenNode, readers: Mapping[str, Reader]) -> Results:
     """A call with complex arguments"""
     own = OF_COMPLEX.get(n.op)

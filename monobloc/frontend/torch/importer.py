@@ -28,15 +28,14 @@ from monobloc.frontend.importing import (
     unknown_name,
 )
 from monobloc.frontend.state import finish, flipped
-from monobloc.frontend.torch.complexes import Complex, has_complex
+from monobloc.frontend.torch.complexes import Complex
 from monobloc.frontend.torch.complexes import read as read_complex
 from monobloc.frontend.torch.control import CONTROL
 from monobloc.frontend.torch.families import READERS
-from monobloc.frontend.torch.node import AtenNode
-from monobloc.frontend.torch.numbers import ITEM, DataNumber, has_number, item, python
+from monobloc.frontend.torch.node import AtenNode, holds
+from monobloc.frontend.torch.numbers import ITEM, DataNumber, item, python
 from monobloc.frontend.torch.numbers import read as read_numbers
 from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
-from monobloc.frontend.torch.sized import has_ragged
 from monobloc.frontend.torch.sized import read as read_ragged
 from monobloc.frontend.torch.sizes import IGNORED, NUMBERS, computed
 from monobloc.frontend.torch.tensors import array_of, dtype_of, identity_of
@@ -267,7 +266,7 @@ class _Import:
         if name in IGNORED:
             return None
         self.builder.name, self.builder.locs = loc.node, (loc.node,)
-        if has_number(args) and not isinstance(n.target, torch._ops.OperatorBase):
+        if holds(args, DataNumber) and not isinstance(n.target, torch._ops.OperatorBase):
             return python(self.builder, name, args, loc)
         found, number = computed(n.target, name, args)
         if found:
@@ -283,11 +282,11 @@ class _Import:
         metas = named_arguments(n.target, _metas(n.args), _metas(n.kwargs))
         needed = frozenset(u.args[1] for u in n.users if u.target is operator.getitem)
         call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed)
-        if has_number(named):
+        if holds(named, DataNumber):
             return read_numbers(call, READERS)
-        if has_ragged(named):
+        if holds(named, Ragged):
             return read_ragged(call, READERS)
-        return read_complex(call, READERS) if has_complex(named) else reader(call)
+        return read_complex(call, READERS) if holds(named, Complex) else reader(call)
 
     def _body(self, module: Any, given: Sequence[Any], graph: Graph) -> list[Any]:
         """What a subgraph makes of these inputs, written into `graph`; it may be read more than once."""

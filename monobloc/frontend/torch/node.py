@@ -29,6 +29,13 @@ Results = Any  # a value or number, or a list of them as the operator gives them
 Reader = Callable[["AtenNode"], Results]
 
 
+def holds(args: Any, kind: type) -> bool:
+    """Whether arguments have something of a kind among them, in lists too"""
+    if isinstance(args, (list, tuple)):
+        return any(holds(a, kind) for a in args)
+    return any(holds(a, kind) for a in args.values()) if isinstance(args, Mapping) else isinstance(args, kind)
+
+
 @dataclass
 class AtenNode:
     """See the module's text. `metas` are the arguments as PyTorch traced them, `made` what it says comes out;

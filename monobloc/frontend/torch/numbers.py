@@ -14,7 +14,7 @@ import numpy as np
 
 from monobloc.errors import Loc, UnsupportedError
 from monobloc.frontend.torch.indexing import write_rows
-from monobloc.frontend.torch.node import AtenNode, Reader, Results
+from monobloc.frontend.torch.node import AtenNode, Reader, Results, holds
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
@@ -33,12 +33,6 @@ class DataNumber:
     """`value` has one element and no axes"""
 
     value: Value
-
-
-def has_number(args: Any) -> bool:
-    if isinstance(args, (list, tuple)):
-        return any(map(has_number, args))
-    return any(map(has_number, args.values())) if isinstance(args, Mapping) else isinstance(args, DataNumber)
 
 
 def item(b: Builder, v: Value) -> DataNumber:
@@ -64,14 +58,14 @@ def read(n: AtenNode, readers: Mapping[str, Reader]) -> Results:
     if n.op in PLACES:
         return PLACES[n.op](n)
     if n.op not in AS_TENSORS:
-        named = ", ".join(f"`{k}`" for k, v in n.args.items() if has_number(v))
+        named = ", ".join(f"`{k}`" for k, v in n.args.items() if holds(v, DataNumber))
         n.unsupported(f"{named} that data decide")
     plain = {k: v.value if isinstance(v, DataNumber) else v for k, v in n.args.items()}
     return readers[n.op](AtenNode(n.op, n.b, n.loc, plain, n.metas, n.made, n.needed))
 
 
 # -- slices that begin where data say -----------------------------------------------------------------
-def _places(n: AtenNode, axis: int, count: Any) -> Value:
+def _places(n: AtenNode, count: Any) -> Value:
     start = n["start"]
     if not isinstance(start, DataNumber) or not isinstance(count, int) or n["step"] != 1:
         n.unsupported("a slice whose length data decide, or with a step,")
@@ -80,12 +74,12 @@ def _places(n: AtenNode, axis: int, count: Any) -> Value:
 
 def sliced(n: AtenNode) -> Results:
     axis = n.axis()
-    return n.one("Gather", n.x(), _places(n, axis, n.shape()[axis]), axis=axis)
+    return n.one("Gather", n.x(), _places(n, n.shape()[axis]), axis=axis)
 
 
 def slice_scatter(n: AtenNode) -> Results:
     x, src, axis = n.x(), n.cast(n.x("src"), n.x().dtype), n.axis()
-    return write_rows(n, x, _places(n, axis, src.shape[axis]), src, axis)
+    return write_rows(n, x, _places(n, src.shape[axis]), src, axis)
 
 
 def selected(n: AtenNode) -> Results:

@@ -45,11 +45,6 @@ def masked_select(n: AtenNode) -> Results:
     return rows_of(n, n.expand(x, shape), n.expand(mask, shape))
 
 
-def has_ragged(args: Mapping[str, Any]) -> bool:
-    return any(isinstance(a, Ragged) or (isinstance(a, list) and any(isinstance(x, Ragged) for x in a))
-               for a in args.values())
-
-
 def read(n: AtenNode, readers: Mapping[str, Reader]) -> Results:
     """A call on tensors whose size data decide: elementwise, beside tensors that are the same for all entries"""
     given = [a for a in n.args.values() if isinstance(a, Ragged)]
