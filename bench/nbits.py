@@ -70,7 +70,8 @@ def main() -> None:
             for m in ROWS:
                 lines.append(row(Path(folder), m, 1024, 1024, form, a.seconds))
                 print(lines[-1], flush=True)
-    note = "Written by `bench/nbits.py --write`; one thread, x86-64 with AVX512-VNNI, a machine busy with other work."
+    t = Options().target
+    note = f"Written by `bench/nbits.py --write`; one thread, {t.cpu} with {', '.join(t.features) or 'nothing more'}."
     if a.write:
         write_section(a.write, TITLE, "\n".join([note, "", *lines]))
 
