@@ -250,7 +250,7 @@ def test_largest_memory_and_one_set_of_weights(tmp_path: Path, cache: Path) -> N
 
 
 def test_a_range_in_steps_stays_open(tmp_path: Path, cache: Path) -> None:
-    """`8..80:8`: one version for all multiples, none for what lies between; libraries and executables say so."""
+    """`8..80:8`: one version for all multiples, none for what lies between, which a library says."""
     nodes = [node("Softmax", ["x"], ["s"], axis=1), node("ReduceSum", ["s", "axis"], ["y"], keepdims=0)]
     path = tmp_path / "steps.onnx"
     onnx.save(_model(nodes, ["n", "w"], {"axis": np.array([0])}), path)
