@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from monobloc.frontend.extents import Extents, Tensor
+from monobloc.frontend.extents import Extents, Tensor, value_of
 from monobloc.frontend.limits import Limits
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType, TensorType
@@ -20,10 +20,6 @@ from monobloc.ops.control import OpenRegion
 from monobloc.ops.sized import Ragged
 
 Rooms = Mapping[int, int]  # by axes whose size data decide
-
-
-def _value(t: Tensor) -> Value:
-    return t.value if isinstance(t, Ragged) else t
 
 
 def rooms_of(t: Tensor) -> dict[int, int]:
@@ -35,7 +31,7 @@ def grown(before: Sequence[Tensor], after: Sequence[Any]) -> list[dict[int, int]
     no room can help"""
     out = []
     for a, z in zip(before, after, strict=False):
-        x, y, have = _value(a), _value(z), rooms_of(a)
+        x, y, have = value_of(a), value_of(z), rooms_of(a)
         alike = x.dtype is y.dtype and x.type.rank == y.type.rank
         axes = {k for k in range(x.type.rank) if alike and (x.shape[k] != y.shape[k] or k in rooms_of(z))}
         axes -= {k for k in have if alike and y.shape[k] <= x.shape[k]}
@@ -45,13 +41,13 @@ def grown(before: Sequence[Tensor], after: Sequence[Any]) -> list[dict[int, int]
 
 def roomy(t: Tensor, more: Rooms, iterations: int) -> dict[int, int]:
     """Room for what a value starts with and what is added in so many iterations"""
-    shape = _value(t).shape
+    shape = value_of(t).shape
     return {**rooms_of(t), **{a: shape[a] + max(g, 0) * iterations for a, g in more.items()}}
 
 
 def inside(region: OpenRegion, limits: Limits, t: Tensor, rooms: Rooms) -> Tensor:
     """What an iteration sees of it"""
-    v = _value(t)
+    v = value_of(t)
     shape = tuple(rooms.get(a, d) for a, d in enumerate(v.shape))
     x = region.add_input(f"{v.name}.now", replace(v.type.with_layout(None), shape=shape))
     counts = {a: region.add_input(f"{v.name}.count{a}", TensorType(DType.I64, ())) for a in sorted(rooms)}
@@ -60,7 +56,7 @@ def inside(region: OpenRegion, limits: Limits, t: Tensor, rooms: Rooms) -> Tenso
 
 def parts(b: Builder, limits: Limits, t: Tensor, rooms: Rooms) -> list[Value]:
     """A value in this room, and how much of it is there along each axis: a run that has more ends"""
-    e, v = Extents(b, None, limits), _value(t)
+    e, v = Extents(b, None, limits), value_of(t)
     sizes = e.sizes(t)
     for a, room in rooms.items():
         v = e.fit(v, a, room)

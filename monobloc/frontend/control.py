@@ -18,6 +18,7 @@ import numpy as np
 from monobloc.errors import ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend import carry
 from monobloc.frontend.attributes import SubGraph
+from monobloc.frontend.extents import value_of
 from monobloc.frontend.importing import Told
 from monobloc.frontend.node import graph_inputs_behind
 from monobloc.frontend.tensors import DTYPES
@@ -101,8 +102,8 @@ def _outputs_of_branches(
     for k, pair in enumerate(zip(yes, no, strict=True)):
         axes.append(_open_axes(pair, k, condition))
         for region, v in zip(regions, pair, strict=True):
-            rooms = {a: max(_room(x, a) for x in pair) for a in axes[-1]}
-            parts = in_room(Builder(region), v, rooms) if rooms else [v]
+            rooms = {a: max(value_of(x).shape[a] for x in pair) for a in axes[-1]}
+            parts = _in_room(Builder(region), v, rooms) if rooms else [v]
             region.outputs += [(f"out{len(region.outputs) + j}", x) for j, x in enumerate(_tensors(parts, hints))]
     return forms[0], axes
 
@@ -113,20 +114,16 @@ def _open_axes(pair: tuple[Any, Any], k: int, condition: Value) -> list[int]:
     if one.type == other.type and not isinstance(one, Ragged):
         return []
     if all(isinstance(v, (Value, Ragged)) for v in pair) and one.dtype is other.dtype:
-        a, b = (v.value.shape if isinstance(v, Ragged) else v.shape for v in pair)
+        a, b = (value_of(v).shape for v in pair)
         axes = {j for v in pair if isinstance(v, Ragged) for j in v.counts}
         if len(a) == len(b):
             return sorted(axes | {j for j, (x, y) in enumerate(zip(a, b, strict=True)) if x != y})
     raise _differs(f"output {k} is {one.type} in one branch and {other.type} in the other", condition)
 
 
-def _room(v: Value | Ragged, axis: int) -> int:
-    return (v.value if isinstance(v, Ragged) else v).shape[axis]
-
-
-def in_room(b: Builder, v: Value | Ragged, rooms: Mapping[int, int]) -> list[Value]:
+def _in_room(b: Builder, v: Value | Ragged, rooms: Mapping[int, int]) -> list[Value]:
     """A tensor with more room along some axes, and how many entries there are along each"""
-    x, counts = (v.value, v.counts) if isinstance(v, Ragged) else (v, {})
+    x, counts = value_of(v), v.counts if isinstance(v, Ragged) else {}
     sizes = [counts.get(a) or b.const(np.int64(x.shape[a])) for a in rooms]
     more = [rooms.get(a, d) - d for a, d in enumerate(x.shape)]
     return [pad(b, x, [0] * len(more), more, "constant", None), *sizes]

@@ -29,6 +29,11 @@ MOST = 1 << 28  # elements along an axis
 DEPTH = 40  # of what is followed back to where a size comes from
 
 
+def value_of(t: Tensor) -> Value:
+    """What holds a tensor: with room for the most, where data decide its size"""
+    return t.value if isinstance(t, Ragged) else t
+
+
 class Extents:
     """Sizes for the outputs of one node."""
 
@@ -54,7 +59,10 @@ class Extents:
 
     def size(self, v: Value) -> Value:
         """A number of elements"""
-        return v if v.dtype is DType.I64 else self.one("Cast", v, to=DType.I64)
+        return self.cast(v, DType.I64)
+
+    def cast(self, v: Value, to: DType) -> Value:
+        return v if v.dtype is to else self.one("Cast", v, to=to)
 
     def one(self, op: str, *ins: Value, **attrs: Any) -> Value:
         """An operator on scalars, of which equal ones are one"""
@@ -214,7 +222,7 @@ class Extents:
 
     # -- tensors -----------------------------------------------------------------------------------
     def value(self, t: Tensor) -> Value:
-        return t.value if isinstance(t, Ragged) else t
+        return value_of(t)
 
     def sizes(self, t: Tensor) -> list[Value]:
         shape, counts = self.value(t).shape, t.counts if isinstance(t, Ragged) else {}

@@ -244,12 +244,12 @@ class _Import:
 
     def _check_limits(self) -> None:
         """What `--max-value` names is there."""
-        names = [*self.graph_names()]
+        names = self._value_names()
         for name in sorted(set(self.choices.max_values) - self.walker.limits.used - set(names)):
             self._report(unknown_name(f"has no value '{name}' that has a most", name, names))
         self.diagnostics.checkpoint()
 
-    def graph_names(self) -> list[str]:
+    def _value_names(self) -> list[str]:
         """All that a value can be called"""
         nodes = [o for n in self.proto.node for o in n.output]
         return [v.name for v in self.proto.input] + nodes

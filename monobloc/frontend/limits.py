@@ -45,7 +45,7 @@ class Limits:
         self.used.add(name)
         if len(most) in (1, v.type.size):
             self.each[v] = most
-            self.likely.known[v] = Range(min(0, *most, 0), max(most))
+            self.likely.known[v] = Range(min(0, *most), max(most))
 
     def behind(self, v: Value) -> list[str]:
         """Names of the numbers that decide a size: inputs of the model, or the nearest computed from what is none"""

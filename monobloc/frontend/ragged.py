@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from monobloc.errors import UnsupportedError
-from monobloc.frontend.extents import Extents, Tensor
+from monobloc.frontend.extents import Extents, Tensor, value_of
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode, graph_inputs_behind
 from monobloc.frontend.sized_folds import FOLDS
@@ -95,12 +95,8 @@ def _entrywise(e: Extents, op: OpDef, n: OnnxNode, given: Sequence[tuple[int, Ra
             if to is None or to in counts and not e.same(counts[to], count):
                 return None
             counts[to] = count
-    made = op.from_onnx(e.b, replace(n, inputs=[_room(v) for v in n.inputs]))
+    made = op.from_onnx(e.b, replace(n, inputs=[None if v is None else value_of(v) for v in n.inputs]))
     return [v if v is None else e.tensor(v, counts) for v in made]
-
-
-def _room(v: Any) -> Value:
-    return v.value if isinstance(v, Ragged) else v
 
 
 # -- rules ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ Found = Sequence[Tensor | None] | None
 Fold = Callable[[Extents, OpDef, OnnxNode], Found]
 
 
-def _lowest(d: DType) -> Any:
+def lowest(d: DType) -> Any:
     return -np.inf if d.is_float else False if d is DType.BOOL else np.iinfo(d.numpy).min
 
 
@@ -46,7 +46,7 @@ def _plain(n: OnnxNode, since: int = 1) -> bool:
 # -- reductions ----------------------------------------------------------------------------------------
 NEUTRAL: dict[str, Callable[[DType], Any]] = {
     **dict.fromkeys(("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum"), lambda d: 0),
-    "Prod": lambda d: 1, "Max": _lowest, "Min": _highest, "LogSumExp": _lowest,
+    "Prod": lambda d: 1, "Max": lowest, "Min": _highest, "LogSumExp": lowest,
 }
 
 
@@ -82,12 +82,11 @@ def _mean(
     if not x.dtype.is_float:
         return n.unsupported("the mean of integers along an axis whose size data decide")
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
-    v = e.masked(x, 0, hit)
-    v = v if v.dtype is wide else e.b.one("Cast", v, to=wide)
+    v = e.cast(e.masked(x, 0, hit), wide)
     total = e.b.one("ReduceSum", v, axes=list(gone), keepdims=int(keep))
     count = e.total([e.sizes(x)[a] for a in gone])
     out = e.b.one("Div", total, e.b.one("Cast", count, to=wide))
-    return out if out.dtype is x.dtype else e.b.one("Cast", out, to=x.dtype)
+    return e.cast(out, x.dtype)
 
 
 def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -97,7 +96,7 @@ def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:
         return None
     if axis in x.counts:  # of none there is no best
         x = Ragged(x.value, {**x.counts, axis: e.bounded(x.counts[axis], x.value.shape[axis], 1)})
-    fill = (_lowest if n.op == "ArgMax" else _highest)(x.dtype)  # of equal ones the first is taken
+    fill = (lowest if n.op == "ArgMax" else _highest)(x.dtype)  # of equal ones the first is taken
     made = op.from_onnx(e.b, _with(n, e.masked(x, fill, [axis])))[0]
     left = [e.const(1) if k == axis else s for k, s in enumerate(e.sizes(x)) if _keeps(n) or k != axis]
     return [None if made is None else e.tensor(made, left)]
@@ -108,7 +107,7 @@ def _softmax(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     if n.opset < 13 and n.attrs.get("axis", 1) not in (-1, x.value.type.rank - 1):
         return None  # of a matrix, not along an axis
     axis = axis_of(n.attrs.get("axis", -1 if n.opset >= 13 else 1), x.value.type.rank, n.op)
-    made = op.from_onnx(e.b, _with(n, e.masked(x, _lowest(x.dtype), [axis])))[0]
+    made = op.from_onnx(e.b, _with(n, e.masked(x, lowest(x.dtype), [axis])))[0]
     return [None if made is None else e.tensor(made, e.sizes(x))]
 
 
@@ -129,7 +128,7 @@ def _top_k(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     room = x.value.shape[axis]
     count = e.bounded(e.scalar(_known(n, 1)), room, 0, sizes[axis])
     most = int(min(e.most(count), room))
-    fill = _lowest(x.dtype) if largest else np.nan if x.dtype.is_float else _highest(x.dtype)
+    fill = lowest(x.dtype) if largest else np.nan if x.dtype.is_float else _highest(x.dtype)
     attrs = {"axis": axis, "k": most, "largest": largest}
     found = e.b.emit("TopK", [e.masked(x, fill, [axis])], attrs, outputs=2)
     sizes[axis] = count
@@ -218,11 +217,10 @@ def _some(v: Any) -> Tensor:
 
 def _within(e: Extents, at: Value, size: Value, room: int) -> Value:
     """Indices counted from the front; those outside of the size are outside of the room, too: they end the run"""
-    if at.const is None or (at.const.array < 0).any():
-        at = at if at.dtype is DType.I64 else e.b.one("Cast", at, to=DType.I64)
+    from_behind = at.const is None or bool((at.const.array < 0).any())
+    at = e.size(at)
+    if from_behind:
         at = e.b.one("Where", e.b.one("Less", at, e.const(0)), e.b.one("Add", at, size), at)
-    else:
-        at = at if at.dtype is DType.I64 else e.b.one("Cast", at, to=DType.I64)
     inside = e.b.one("And", e.b.one("Less", at, size), e.b.one("GreaterOrEqual", at, e.const(0)))
     return e.b.one("Where", inside, at, e.const(room))
 

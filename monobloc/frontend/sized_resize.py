@@ -95,7 +95,7 @@ def _between(e: Extents, v: Value, axis: int, at: Value, last: Value) -> Value:
     shape = [at.shape[0] if k == axis else 1 for k in range(v.type.rank)]
     weight = reshape(e.b, e.one("Cast", e.one("Sub", at, low), to=work), shape)
     parts = [e.picked(v, axis, e.min(p, last)) for p in (left, e.one("Add", left, e.const(1)))]
-    a, z = (p if p.dtype is work else e.one("Cast", p, to=work) for p in parts)
+    a, z = (e.cast(p, work) for p in parts)
     one = e.b.const(np.ones((), work.numpy))
     y = e.one("Add", e.one("Mul", a, e.one("Sub", one, weight)), e.one("Mul", z, weight))
-    return y if y.dtype is v.dtype else e.one("Cast", y, to=v.dtype)
+    return e.cast(y, v.dtype)

@@ -160,7 +160,7 @@ def _split(e: Extents, n: OnnxNode) -> Result:
     for p in parts:
         end = e.add(end, p)
         ends.append(end)
-    wrong = e.sub(e.bounded(e.sub(ends[-1], total), 0), e.const(0))
+    wrong = e.bounded(e.sub(ends[-1], total), 0)  # 0 in every run that goes on
     out = []
     for k, end in enumerate(ends[: n.n_outputs]):
         start = e.const(0) if k == 0 else ends[k - 1]
@@ -227,7 +227,7 @@ def _one_hot(e: Extents, n: OnnxNode) -> Result:
     depth = _count(e, e.scalar(_tensor(n, 1)))
     v, room = e.value(at), e.room(depth)
     axis = axis_of(n.attrs.get("axis", -1), v.type.rank + 1, "OneHot")
-    index = v if v.dtype is DType.I64 else e.b.one("Cast", v, to=DType.I64)
+    index = e.size(v)
     index = e.b.one("Where", e.b.one("Less", index, e.const(0)), e.b.one("Add", index, depth), index)
     index = reshape(e.b, index, [*v.shape[:axis], 1, *v.shape[axis:]])
     hit = e.b.one("Equal", index, e.iota(room, axis, v.type.rank + 1))
@@ -251,7 +251,7 @@ def broadcast(e: Extents, tensors: Sequence[Tensor]) -> tuple[list[Value], list[
             values[j] = _spread(e, values[j], k, sizes[j][k], size, room)
         if size.const is None and fixed.const is not None:
             j, k = next((j, k) for j, k in here if values[j].shape[k] == room)
-            values[j] = reshape(e.b, _after(e, values[j], size, room), values[j].shape)
+            values[j] = e.after(values[j], size, room)
         common.append(fixed)
     return values, common
 
@@ -270,10 +270,6 @@ def _common(e: Extents, sizes: Sequence[Value]) -> tuple[Value, Value]:
     if fixed is None:
         e.limits.size(size, int(max(e.most(s) for s in distinct)))
     return size, fixed if fixed is not None else size
-
-
-def _after(e: Extents, v: Value, size: Value, room: int) -> Value:
-    return e.after(v, size, room)
 
 
 def _spread(e: Extents, v: Value, axis: int, have: Value, size: Value, room: int) -> Value:

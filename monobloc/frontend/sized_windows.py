@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from monobloc.frontend.extents import Extents, Tensor
 from monobloc.frontend.node import OnnxNode
+from monobloc.frontend.sized_folds import Found, lowest
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.sized import Ragged
-
-Found = Sequence[Tensor | None] | None
 
 
 def _spatial(n: OnnxNode) -> Ragged | None:
@@ -90,7 +87,7 @@ def pool(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     mean = n.op == "AveragePool"
     if mean and spatial and any(n.attrs.get("pads") or []) and not n.attrs.get("count_include_pad", 0):
         return None  # what is not there would be counted
-    fill = 0 if mean else -np.inf if x.dtype.is_float else np.iinfo(x.dtype.numpy).min
+    fill = 0 if mean else lowest(x.dtype)
     made = op.from_onnx(e.b, replace(n, inputs=[e.masked(x, fill, spatial)]))[0]
     assert made is not None
     return [_sized(e, x, made, {a: _slides(e, n, x.counts[a], kernel, a, made.shape[a]) for a in spatial})]
@@ -103,20 +100,16 @@ def global_pool(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     spatial = [a for a in x.counts if a > 1]
     one = {a: e.const(1) for a in spatial}
     if n.op == "GlobalMaxPool":
-        made = op.from_onnx(e.b, replace(n, inputs=[e.masked(x, -np.inf, spatial)]))[0]
+        made = op.from_onnx(e.b, replace(n, inputs=[e.masked(x, lowest(x.dtype), spatial)]))[0]
         return None if made is None else [_sized(e, x, made, one)]
-    return [_sized(e, x, _as(e, _mean(e, x, x.value), x.dtype), one)]
-
-
-def _as(e: Extents, v: Value, dtype: DType) -> Value:
-    return v if v.dtype is dtype else e.b.one("Cast", v, to=dtype)
+    return [_sized(e, x, e.cast(_mean(e, x, x.value), x.dtype), one)]
 
 
 def _mean(e: Extents, x: Ragged, v: Value) -> Value:
     """The mean over space of what is there of `v`, which has the sizes of `x`; in single precision at least"""
     axes = list(range(2, v.type.rank))
     wide = DType.F64 if v.dtype is DType.F64 else DType.F32
-    there = e.masked(Ragged(_as(e, v, wide), x.counts), 0, [a for a in x.counts if a > 1])
+    there = e.masked(Ragged(e.cast(v, wide), x.counts), 0, [a for a in x.counts if a > 1])
     total = e.b.one("ReduceSum", there, axes=axes, keepdims=1)
     return e.b.one("Div", total, e.b.one("Cast", e.total([e.sizes(x)[a] for a in axes]), to=wide))
 
@@ -127,14 +120,14 @@ def instance_norm(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     if x is None or not any(a > 1 for a in x.counts):
         return None
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
-    v = _as(e, x.value, wide)
+    v = e.cast(x.value, wide)
     off = e.b.one("Sub", v, _mean(e, x, v))
     variance = _mean(e, x, e.b.one("Mul", off, off))
     spread = e.b.one("Sqrt", e.b.one("Add", variance, e.b.const(n.attrs.get("epsilon", 1e-5), wide)))
-    scale, bias = (_as(e, e.b.one("Reshape", w, shape=[w.shape[0], *[1] * (v.type.rank - 2)]), wide)
+    scale, bias = (e.cast(e.b.one("Reshape", w, shape=[w.shape[0], *[1] * (v.type.rank - 2)]), wide)
                    for w in n.inputs[1:3] if w is not None)
     y = e.b.one("Add", e.b.one("Mul", e.b.one("Div", off, spread), scale), bias)
-    return [e.tensor(_as(e, y, x.dtype), e.sizes(x))]
+    return [e.tensor(e.cast(y, x.dtype), e.sizes(x))]
 
 
 def recurrent(e: Extents, op: OpDef, n: OnnxNode) -> Found:
