@@ -119,7 +119,7 @@ class Unique(OpDef):
         if x.const is not None:
             return self._constant(b, n, x.const.array)
         if x.dtype is DType.BOOL:
-            found = self.from_onnx(b, replace(n, inputs=[b.one("Cast", x, to=DType.U8)]))
+            found = self._unique(b, replace(n, inputs=[b.one("Cast", x, to=DType.U8)]))
             return [Ragged(b.one("Cast", found[0].value, to=DType.BOOL), found[0].counts), *found[1:]]
         if axis is not None and x.type.rank > 1 and x.type.size:
             return self._slices(b, n, x, axis_of(axis, x.type.rank, "Unique"))
@@ -136,8 +136,7 @@ class Unique(OpDef):
         rows = reshape(b, moved, [x.shape[axis], -1])
         *out, count = b.emit("UniqueRows", [rows], {"sorted": int(n.attrs.get("sorted", 1))}, outputs=5)
         back = transpose(b, reshape(b, out[0], moved.shape), [order.index(k) for k in range(x.type.rank)])
-        return [Ragged(back, {axis: count}), Ragged(out[1], {0: count}), out[2], Ragged(out[3], {0: count})][
-            : n.n_outputs]
+        return [Ragged(back, {axis: count}), Ragged(out[1], {0: count}), out[2], Ragged(out[3], {0: count})]
 
     def _constant(self, b: Any, n: Any, x: Array) -> Sequence[Value]:
         axis = n.attrs.get("axis")
@@ -153,6 +152,16 @@ class Unique(OpDef):
             first, inverse, counts = first[order], rank[inverse], counts[order]
         indices = [v.astype(np.int64) for v in (first, inverse, counts)]
         return [b.const(v) for v in (values, *indices)]
+
+
+def _renumbered(new: str, size: int) -> str:
+    """C: what is the same has numbers as it comes in sorted order; here it gets those by where each first was"""
+    return f"""
+int64_t *new = (int64_t *){new};
+long next = 0;
+for (long e = 0; e < {size}; e++) if (first[inverse[e]] == e) new[inverse[e]] = next++;
+for (long e = 0; e < {size}; e++) inverse[e] = new[inverse[e]];
+for (long e = {size}; e-- > 0;) first[inverse[e]] = e;"""
 
 
 class UniqueRuns(OpDef):
@@ -186,13 +195,7 @@ class UniqueRuns(OpDef):
         new = c.scratch(8 * size)
         differs = "(v[e] != v[e - 1] && !(v[e] != v[e] && v[e - 1] != v[e - 1]))" if v.dtype.is_float else (
             "v[e] != v[e - 1]")
-        # runs are numbered as they come in sorted order, and anew by where they first were if that is asked for
-        renumber = "" if n.attrs["sorted"] else f"""
-int64_t *new = (int64_t *){new};
-long next = 0;
-for (long e = 0; e < {size}; e++) if (first[inverse[e]] == e) new[inverse[e]] = next++;
-for (long e = 0; e < {size}; e++) inverse[e] = new[inverse[e]];
-for (long e = {size}; e-- > 0;) first[inverse[e]] = e;"""
+        renumber = "" if n.attrs["sorted"] else _renumbered(new, size)
         return f"""\
 const {t} *v = {c.ptr(v)};
 const int64_t *order = {c.ptr(order)};
@@ -252,12 +255,7 @@ class UniqueRows(OpDef):
         compare = f"""long before = -1;
       const {t} *p = x + a * {width}, *q = x + z * {width};
       for (long k = 0; k < {width} && before < 0; k++) before = {first_less} ? 1 : {last_less} ? 0 : -1;"""
-        renumber = "" if n.attrs["sorted"] else f"""
-int64_t *new = (int64_t *){c.scratch(8 * rows)};
-long next = 0;
-for (long e = 0; e < {rows}; e++) if (first[inverse[e]] == e) new[inverse[e]] = next++;
-for (long e = 0; e < {rows}; e++) inverse[e] = new[inverse[e]];
-for (long e = {rows}; e-- > 0;) first[inverse[e]] = e;"""
+        renumber = "" if n.attrs["sorted"] else _renumbered(c.scratch(8 * rows), rows)
         return f"""\
 const {t} *x = {c.ptr(x)};
 {t} *values = {values};
