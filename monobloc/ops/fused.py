@@ -303,7 +303,8 @@ class UnfoldTensor(OpDef):
         rank = x.type.rank
         axis = int(n.attrs.get("dim", -1))
         if not -rank <= axis < rank or step < 1 or not 0 < size <= x.shape[axis]:
-            n.fail(f"has windows of {size} every {step} along axis {axis} of {x.type}")
+            n.fail(f"has windows of {size} every {step} along axis {axis} of {x.type}",
+                   hint="size and step are at least 1, and a window is no larger than its axis")
         axis %= rank
         at = np.arange(0, x.shape[axis] - size + 1, step)[:, None] + np.arange(size)
         y = read_as(b, n, "Gather", [x, b.const(at)], axis=axis)

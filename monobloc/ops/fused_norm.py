@@ -123,7 +123,8 @@ class GatedRMSNorm(OpDef):
         x, scale, gate = (v if v.dtype is F32 else b.one("Cast", v, to=F32) for v in n.inputs)
         size, name = scale.type.size, n.attrs.get("activation", "silu")
         if scale.type.rank != 1 or not x.type.rank or x.shape[-1] % max(size, 1) or gate.shape != x.shape:
-            n.fail(f"normalizes {x.type} in groups of {list(scale.shape)}, with the gate {gate.type}")
+            n.fail(f"normalizes {x.type} in groups of {list(scale.shape)}, with the gate {gate.type}",
+                   hint="the scale has one axis whose size divides the input's last, the gate the input's shape")
         if name not in ("silu", "swish", "sigmoid"):
             n.fail(f"has the unknown activation {name!r}, must be silu, swish or sigmoid")
         groups = b.one("Reshape", x, shape=[*x.shape[:-1], x.shape[-1] // size, size])

@@ -146,5 +146,5 @@ class ZipMap(OpDef):
         x = n.inputs[0]
         labels = n.attrs.get("classlabels_strings") or n.attrs.get("classlabels_int64s") or []
         if x.shape[-1:] != (len(labels),):
-            n.fail(f"{len(labels)} labels for the columns of {x.type}")
+            n.fail(f"{len(labels)} labels for the columns of {x.type}", hint="each column needs a label")
         return [x]

@@ -33,11 +33,14 @@ class MoE(OpDef):
         experts, rows, hidden = w1.shape if w1.type.rank == 3 else (0, 0, 0)
         kind = n.attrs.get("activation_type", "relu")
         if kind not in ACTIVATIONS or (kind == "swiglu") != (n.attrs.get("swiglu_fusion", 0) == 1):
-            n.unsupported(f"the activation {kind!r} with swiglu_fusion {n.attrs.get('swiglu_fusion', 0)}")
+            n.unsupported(f"the activation {kind!r} with swiglu_fusion {n.attrs.get('swiglu_fusion', 0)}",
+                          hint=f"there are {', '.join(ACTIVATIONS)}, of which swiglu needs swiglu_fusion 1")
         inner = rows // 2 if kind == "swiglu" else rows
         tokens = x.type.size // max(hidden, 1)
         if x.shape[-1] != hidden or w2.shape != (experts, hidden, inner) or router.shape != (tokens, experts):
-            n.fail(f"{x.type} by experts {w1.type} and {w2.type} and a router of {router.type}")
+            n.fail(f"{x.type} by experts {w1.type} and {w2.type} and a router of {router.type}",
+                   hint="needed are [experts, inner, hidden], where swiglu has 2 * inner, [experts, hidden, inner], "
+                        "and [tokens, experts]; hidden is the last axis of the input")
         h = b.one("MatMul", b.one("Reshape", x, shape=[tokens, hidden]), self._turned(b, w1, [experts * rows, hidden]))
         if b1 is not None:
             h = b.one("Add", h, b.one("Reshape", b1, shape=[experts * rows]))

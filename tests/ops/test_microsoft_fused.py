@@ -225,6 +225,12 @@ def test_mixtures_of_experts() -> None:
     model, _ = node("MoE", [x, router, *first, *second, first[0]])
     with pytest.raises(MonoblocError, match="a third layer"):
         load_onnx(model)
+    model, _ = node("MoE", [x, f32(tokens, experts + 1), *first, *second])
+    with pytest.raises(MonoblocError, match=r"a router of f32\[3,5\]\n.*\[tokens, experts\]"):
+        load_onnx(model)
+    model, _ = node("MoE", [x, router, *first, *second], activation_type="elu")
+    with pytest.raises(MonoblocError, match="activation 'elu' .*\n.*there are relu, gelu"):
+        load_onnx(model)
 
 
 def test_group_norm() -> None:
