@@ -110,3 +110,13 @@ def test_a_graph_that_calls_itself_is_refused() -> None:
     a.op("IF", [d, p], [q], {0: i32(1), 1: i32(1)})
     with pytest.raises(MonoblocError, match="more than 20 deep"):
         load_model(file(n, ([c, x], [y]), a.graph([p], [q])))
+
+
+def test_a_branch_that_makes_no_output_is_an_error() -> None:
+    n = Net()
+    c, x, y = n.tensor("c", (), np.bool_), n.tensor("x", (1, 3), F32), n.tensor("y", (1, 3), F32)
+    n.op("IF", [c, x], [y], {0: i32(1), 1: i32(1)})
+    a = beside(n)
+    p, q = a.tensor("p", (1, 3), F32), a.tensor("q", (1, 3), F32)
+    with pytest.raises(MonoblocError, match="IF 'y': graph 1 gives tensor 'q', which nothing makes"):
+        load_model(file(n, ([c, x], [y]), a.graph([p], [q])))

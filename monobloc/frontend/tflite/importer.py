@@ -323,7 +323,10 @@ class _Body:
                                    "WHILE run must give fixed sizes")
         found = [body.value(t) for t in sub.outputs]
         known = [v for v in found if v is not None]
-        if len(known) < len(found):
+        gone = {t for t, v in zip(sub.outputs, found, strict=True) if v is None}
+        if untold := [sub.tensors[t].what for t in sorted(gone - body.broken)]:
+            raise ModelError(f"graph {number} gives {', '.join(untold)}, which nothing makes")
+        if gone:
             raise Told(f"an output of graph {number} is not known")
         return known
 
