@@ -66,7 +66,8 @@ def flag(b: Builder, v: Value) -> Value:
 
 def tensors(values: Sequence[Any]) -> list[Value]:
     if not all(isinstance(v, Value) for v in values):
-        raise UnsupportedError("a branch or loop that gives numbers or complex tensors is not supported")
+        raise UnsupportedError("a branch or loop that gives numbers, complex tensors or tensors whose size data decide "
+                               "is not supported")
     return list(values)
 
 
