@@ -91,70 +91,34 @@ def np_tanh16(a: Array, bits: int = 3) -> Array:
     return np.where(x == 0, 0, np.where(x > 0, y, -y)).astype(np.int16)
 
 
-# -- the operators ------------------------------------------------------------------------------------
-class Sequence16(OpDef):
-    """Base: inputs gates [b, t, 4h], weights, h [b, h], c [b, h]; outputs all h, and the last h and c"""
+# -- the operator ------------------------------------------------------------------------------------
+class TflLstm(OpDef):
+    """Inputs gates [b, t, 4h], weights [h, 4h], h [b, h], c [b, h]; outputs all h, and the last h and c.
 
+    `clip` cuts the cell state (0: it does not).
+    """
+
+    name = "TflLstm"
     internal = True
+    tol = Tol(1e-5, 1e-5)
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         gates, r, h, c = ins
         assert gates is not None and r is not None and h is not None and c is not None
         batch, steps, rows = gates.shape
         size = rows // 4
-        if sorted(r.shape) != sorted((rows, size)) or h.shape != (batch, size) or c.shape != h.shape:
+        if r.shape != (size, rows) or h.shape != (batch, size) or c.shape != h.shape:
             raise ModelError(f"{self.name} of {gates.type} with {r.type}, {h.type} and {c.type}")
         return [TensorType(h.dtype, (batch, steps, size)), h.type, c.type]
 
-    def steps(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> list[Array]:
+    def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
+        gates, r, h, c = (x.astype(np.float64) for x in xs if x is not None)
         made = []
         for t in range(gates.shape[1]):
             h, c = self.step(attrs, gates[:, t], r, h, c)
             made.append(h)
-        return [np.stack(made, 1) if made else np.zeros((h.shape[0], 0, h.shape[1]), h.dtype), h, c]
-
-    def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        raise NotImplementedError
-
-    def loops(self, n: Node, k: Any, kinds: tuple[str, str], sums: str, cell: str, scratch: str) -> str:
-        """C: `sums` adds what the state before gives to gate[4 * size], `cell` makes element j of h and c."""
-        gates, r, h0, c0 = n.used
-        batch, steps, rows = gates.shape
-        size = rows // 4
-        kind, state = kinds
-        outs = [k.ptr(v) for v in n.outputs]
-        return f"""\
-enum {{ size = {size} }};
-const {gates.dtype.c} *x = {k.ptr(gates)};
-const {r.dtype.c} *w = {k.ptr(r)};
-{kind} *y = {outs[0]}, *h = {outs[1]};
-{state} *c = {outs[2]};
-const {kind} *h0 = {k.ptr(h0)};
-const {state} *c0 = {k.ptr(c0)};
-{scratch} *gate = ({scratch} *){k.scratch(rows * 4)};
-for (long b = 0; b < {batch}; b++) {{
-  {kind} *hb = h + b * size;
-  {state} *cb = c + b * size;
-  for (long j = 0; j < size; j++) hb[j] = h0[b * size + j], cb[j] = c0[b * size + j];
-  for (long t = 0; t < {steps}; t++, x += 4 * size) {{
-    {sums}
-    for (long j = 0; j < size; j++) {{
-      {cell}
-      y[(b * {steps} + t) * size + j] = hb[j];
-    }}
-  }}
-}}"""
-
-
-class TflLstm(Sequence16):
-    """Floats; the weights are [h, 4h]. `clip` cuts the cell state (0: it does not)."""
-
-    name = "TflLstm"
-    tol = Tol(1e-5, 1e-5)
-
-    def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
-        wide = [x.astype(np.float64) for x in xs if x is not None]
-        return [y.astype(np.float32) for y in self.steps(attrs, *wide)]
+        all_of = np.stack(made, 1) if made else np.zeros((h.shape[0], 0, h.shape[1]))
+        return [y.astype(np.float32) for y in (all_of, h, c)]
 
     def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
         i, f, g, o = np.split(gates + h @ r, 4, axis=-1)
@@ -164,18 +128,37 @@ class TflLstm(Sequence16):
             c = np.clip(c, -attrs["clip"], attrs["clip"])
         return o * np.tanh(c), c
 
-    def routine(self, n: Node, c: Any) -> str:
+    def routine(self, n: Node, k: Any) -> str:
+        gates, r, h0, c0 = n.used
+        batch, steps, rows = gates.shape
+        y, h, c = (k.ptr(v) for v in n.outputs)
         clip = float(np.float32(n.attrs["clip"])).hex() + "f"
-        sums = """\
-for (long j = 0; j < 4 * size; j++) gate[j] = x[j];
+        return f"""\
+enum {{ size = {rows // 4} }};
+const float *x = {k.ptr(gates)};
+const float *w = {k.ptr(r)};
+float *y = {y}, *h = {h};
+float *c = {c};
+const float *h0 = {k.ptr(h0)};
+const float *c0 = {k.ptr(c0)};
+float *gate = (float *){k.scratch(rows * 4)};
+for (long b = 0; b < {batch}; b++) {{
+  float *hb = h + b * size;
+  float *cb = c + b * size;
+  for (long j = 0; j < size; j++) hb[j] = h0[b * size + j], cb[j] = c0[b * size + j];
+  for (long t = 0; t < {steps}; t++, x += 4 * size) {{
+    for (long j = 0; j < 4 * size; j++) gate[j] = x[j];
     for (long k = 0; k < size; k++)
-      for (long j = 0; j < 4 * size; j++) gate[j] += hb[k] * w[k * 4 * size + j];"""
-        cell = f"""\
-float v = mb_sigmoid(gate[size + j]) * cb[j] + mb_sigmoid(gate[j]) * mb_tanh(gate[2 * size + j]);
+      for (long j = 0; j < 4 * size; j++) gate[j] += hb[k] * w[k * 4 * size + j];
+    for (long j = 0; j < size; j++) {{
+      float v = mb_sigmoid(gate[size + j]) * cb[j] + mb_sigmoid(gate[j]) * mb_tanh(gate[2 * size + j]);
       {f"v = v > {clip} ? {clip} : v < -{clip} ? -{clip} : v;" if n.attrs["clip"] > 0 else ""}
       cb[j] = v;
-      hb[j] = mb_sigmoid(gate[3 * size + j]) * mb_tanh(v);"""
-        return self.loops(n, c, ("float", "float"), sums, cell, "float")
+      hb[j] = mb_sigmoid(gate[3 * size + j]) * mb_tanh(v);
+      y[(b * {steps} + t) * size + j] = hb[j];
+    }}
+  }}
+}}"""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         def f(*shape: int) -> Array:
