@@ -12,7 +12,6 @@ A seed gives the same model as long as the generators stay as they are.
 from __future__ import annotations
 
 import argparse
-import ast
 import shutil
 import sys
 import tempfile
@@ -32,8 +31,7 @@ BUILDS: tuple[dict[str, Any], ...] = ({}, {"threads": 2}, {"numerics": "strict"}
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=ast.get_docstring(ast.parse(Path(__file__).read_text(encoding="utf-8"))),
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--seed", type=int, default=0, help="the first one")
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--batch", type=int, default=24, help="models per image")

@@ -10,7 +10,6 @@ answer differs, or if an operator that LiteRT takes is refused by anything but a
 from __future__ import annotations
 
 import argparse
-import ast
 import shutil
 import sys
 import tempfile
@@ -27,8 +26,7 @@ from monobloc.options import Options  # noqa: E402
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=ast.get_docstring(ast.parse(Path(__file__).read_text(encoding="utf-8"))),
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--seed", type=int, default=0, help="the first one")
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--batch", type=int, default=60, help="operators per image")

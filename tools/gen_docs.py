@@ -9,7 +9,6 @@ Output depends on the code only: equal code gives equal pages.
 from __future__ import annotations
 
 import argparse
-import ast
 import inspect
 import re
 import sys
@@ -124,7 +123,7 @@ PAGES = {"operators.md": lambda: operators_page(NOTE), "numerics.md": numerics_p
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(description=ast.get_docstring(ast.parse(Path(__file__).read_text())))
+    p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--check", action="store_true")
     stale = []
     check = p.parse_args().check
