@@ -63,8 +63,9 @@ class _Import:
         self.frame.declared = declared_types(self.proto, self.choices.ignore_shapes)
         self.walker.body(self.proto.node, self.frame, wanted)
         self._outputs(wanted)
+        for e in self.walker.limits.problems(self._value_names(), whole=not self.diagnostics.errors):
+            self._report(e)
         self.diagnostics.checkpoint()
-        self._check_limits()
         if self.walker.skipped:
             self.notes.append(f"{self.walker.skipped} nodes reach no output and are left out")
         return Imported(
@@ -241,13 +242,6 @@ class _Import:
             if v.producer is None and (problem := contradiction(v, types.get(name), name)):
                 self._report(problem)
             self.graph.outputs.append((self._export(name, taken), plain(self.graph, v) or v))
-
-    def _check_limits(self) -> None:
-        """What `--max-value` names is there."""
-        names = self._value_names()
-        for name in sorted(set(self.choices.max_values) - self.walker.limits.used - set(names)):
-            self._report(unknown_name(f"has no value '{name}' that has a most", name, names))
-        self.diagnostics.checkpoint()
 
     def _value_names(self) -> list[str]:
         """All that a value can be called"""

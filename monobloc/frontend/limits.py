@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from monobloc.errors import ModelError
+from monobloc.frontend.importing import unknown_name
 from monobloc.ir.graph import Value
 from monobloc.passes.intervals import Range, Ranges
 
@@ -30,6 +32,7 @@ class Limits:
 
     told: Most = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    uneven: dict[str, int] = field(default_factory=dict)  # elements of values of which something else is told
     sure: Ranges = field(default_factory=Ranges)
     likely: Ranges = field(default_factory=Numbers)
     names: dict[Value, str] = field(default_factory=dict)  # of integers and factors
@@ -42,10 +45,24 @@ class Limits:
         most = self.told.get(name)
         if most is None:
             return
-        self.used.add(name)
         if len(most) in (1, v.type.size):
+            self.used.add(name)
             self.each[v] = most
             self.likely.known[v] = Range(min(0, *most), max(most))
+        else:
+            self.uneven[name] = v.type.size
+
+    def problems(self, names: Sequence[str], whole: bool) -> list[ModelError]:
+        """What is told of no value of the model, or of another number of elements. Of a model that was not read as a
+        whole nobody knows all names."""
+        unknown = set(self.told) - self.used - set(self.uneven) - set(names) if whole else set()
+        return [*(unknown_name(f"has no value '{k}' that has a most", k, names) for k in sorted(unknown)),
+                *(self._uneven(k) for k in sorted(set(self.uneven) - self.used))]
+
+    def _uneven(self, name: str) -> ModelError:
+        size, given = self.uneven[name], len(self.told[name])
+        return ModelError(f"'{name}' has {size} element{'s' * (size != 1)}, but {given} numbers as their most",
+                          hints=[f"give one for all, or one for each: `--max-value {name}=N`"])
 
     def behind(self, v: Value) -> list[str]:
         """Names of the numbers that decide a size: inputs of the model, or the nearest computed from what is none"""

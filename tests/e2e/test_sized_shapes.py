@@ -271,6 +271,13 @@ def test_a_bound_of_nothing_is_an_error() -> None:
         load_onnx(m, Choices(max_values={"size": (3,), "s": (2,)}))
 
 
+def test_bounds_of_another_number_of_elements_are_an_error() -> None:
+    """They bound nothing, so a size has no bound either: both are told"""
+    m = broken("(int64[1] s, float[4] x) => (float[N] y) { y = Tile(x, s) }")
+    with pytest.raises(MonoblocError, match="(?s)nothing says how large.*'s' has 1 element, but 2 numbers"):
+        load_onnx(m, Choices(max_values={"s": (3, 4)}))
+
+
 def test_the_command_line_takes_bounds() -> None:
     assert options({"max_value": ["n=9", "a=b=3,4"]}).max_values == {"n": (9,), "a=b": (3, 4)}
     with pytest.raises(Usage, match="no most of a value"):

@@ -213,3 +213,11 @@ def test_a_beta_is_told() -> None:
     n.op("SOFTMAX", [c], [y], {0: Scalar("f", 0.5)})
     with pytest.raises(MonoblocError, match=r"SOFTMAX with the beta 0.5 of f32\[<=5\], whose size data decide, is not"):
         load_model(n.file([k], [y]), Choices(max_values={"k": (5,)}))
+
+
+def test_what_is_told_of_nothing_is_an_error() -> None:
+    n = Net()
+    k, y = n.tensor("k", (), I32), open_(n, "y", (-1,), I32)
+    n.op("RANGE", [number(n, 0), k, number(n, 1)], [y])
+    with pytest.raises(MonoblocError, match="no value 'kk'.*\n.*there are: k, "):
+        load_model(n.file([k], [y]), Choices(max_values={"k": (5,), "kk": (5,)}))

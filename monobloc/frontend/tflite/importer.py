@@ -88,6 +88,9 @@ class _Import:
         self.diagnostics.checkpoint()
         body.run()
         self._outputs(body)
+        values = [t.name for s in self.model.subgraphs for t in s.tensors]
+        for e in body.limits.problems([*port_names(self.model)[0], *values], whole=not self.diagnostics.errors):
+            self._report(e)
         self.diagnostics.checkpoint()
         finish(Builder(self.graph), self.graph, self.states.before, self.states.now, self.states.start)
         if self.states.before:
