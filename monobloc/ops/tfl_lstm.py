@@ -7,7 +7,7 @@ are in fixed point as LiteRT has them from gemmlowp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,16 @@ def np_tanh16(a: Array, bits: int = 3) -> Array:
     return np.where(x == 0, 0, np.where(x > 0, y, -y)).astype(np.int16)
 
 
+def over_time(step: Callable[[Array, Array, Array], tuple[Array, Array]], gates: Array, h: Array, c: Array
+              ) -> list[Array]:
+    """All h, and the last h and c, of a cell that reads gates [b, t, n] step by step"""
+    made = []
+    for t in range(gates.shape[1]):
+        h, c = step(gates[:, t], h, c)
+        made.append(h)
+    return [np.stack(made, 1) if made else np.zeros((h.shape[0], 0, h.shape[1]), h.dtype), h, c]
+
+
 # -- the operator ------------------------------------------------------------------------------------
 class TflLstm(OpDef):
     """Inputs gates [b, t, 4h], weights [h, 4h], h [b, h], c [b, h]; outputs all h, and the last h and c.
@@ -113,12 +123,8 @@ class TflLstm(OpDef):
 
     def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
         gates, r, h, c = (x.astype(np.float64) for x in xs if x is not None)
-        made = []
-        for t in range(gates.shape[1]):
-            h, c = self.step(attrs, gates[:, t], r, h, c)
-            made.append(h)
-        all_of = np.stack(made, 1) if made else np.zeros((h.shape[0], 0, h.shape[1]))
-        return [y.astype(np.float32) for y in (all_of, h, c)]
+        made = over_time(lambda x, h, c: self.step(attrs, x, r, h, c), gates, h, c)
+        return [y.astype(np.float32) for y in made]
 
     def step(self, attrs: Attrs, gates: Array, r: Array, h: Array, c: Array) -> tuple[Array, Array]:
         i, f, g, o = np.split(gates + h @ r, 4, axis=-1)

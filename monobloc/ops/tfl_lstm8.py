@@ -17,7 +17,7 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
 from monobloc.ops.tfl import np_scale
 from monobloc.ops.tfl_fixed import inverse_root
-from monobloc.ops.tfl_lstm import TOP, fit, np_logistic16, np_tanh16, right
+from monobloc.ops.tfl_lstm import TOP, fit, np_logistic16, np_tanh16, over_time, right
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -78,11 +78,7 @@ class TflLstm8(OpDef):
     def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
         gates, r, h, c, *rest = [*xs, *[None] * 9][:9]
         assert gates is not None and r is not None and h is not None and c is not None
-        made = []
-        for t in range(gates.shape[1]):
-            h, c = self.step(attrs, gates[:, t], r, h, c, *rest)
-            made.append(h)
-        return [np.stack(made, 1) if made else np.zeros((h.shape[0], 0, h.shape[1]), h.dtype), h, c]
+        return over_time(lambda x, h, c: self.step(attrs, x, r, h, c, *rest), gates, h, c)
 
     def step(self, a: Attrs, x: Array, r: Array, h: Array, c: Array, peep: Array | None, norms: Array | None,
              biases: Array | None, w: Array | None, bias: Array | None) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.tfl import np_nearest
+from monobloc.ops.tfl_lstm import over_time
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -169,11 +170,7 @@ class TflLstmFull(Cell):
     def ref(self, attrs: Attrs, *xs: Array | None) -> list[Array]:
         gates, r, h, c, *rest = [*xs, *[None] * 8][:8]
         assert gates is not None and r is not None and h is not None and c is not None
-        made = []
-        for t in range(gates.shape[1]):
-            h, c = self.step(attrs, gates[:, t], r, h, c, *rest)
-            made.append(h)
-        return [np.stack(made, 1) if made else np.zeros((len(h), 0, h.shape[1]), np.float32), h, c]
+        return over_time(lambda x, h, c: self.step(attrs, x, r, h, c, *rest), gates, h, c)
 
     def step(self, a: Attrs, x: Array, r: Array, h: Array, c: Array, peep: Array | None, norms: Array | None,
              w: Array | None, bias: Array | None) -> tuple[Array, Array]:

@@ -103,13 +103,18 @@ def _curve16(n: TflNode, x: Value, op: str) -> Value:
     return n.b.one("TflCurve16", x, n.b.const(LOGISTIC_TABLE), **attrs)
 
 
+def _keeps(n: TflNode, x: Value, *kinds: DType) -> None:
+    """Integers of some types become ones of the same."""
+    if x.dtype not in kinds or n.out_dtype() is not x.dtype:
+        n.unsupported(f"{n.op} of quantized {x.dtype.value} to {n.out_dtype().value}")
+
+
 def root(n: TflNode) -> Result:
     """SQRT; of quantized integers in float32, what is behind the point is dropped"""
     (x,), first = together(n, 1)
     if not n.quantized():
         return [held(n.b.one("Sqrt", x), first)]
-    if x.dtype not in (I8, I16) or n.out_dtype() is not x.dtype:
-        n.unsupported(f"{n.op} of quantized {x.dtype.value} to {n.out_dtype().value}")
+    _keeps(n, x, I8, I16)
     b, (s0, z0), (s, z) = n.b, n.scale(n.tensor(0)), n.scale(n.outs[0])
     above = b.one("Max", b.one("Sub", b.one("Cast", x, to=I32), b.const(z0, I32)), b.const(0, I32))
     real = b.one("Sqrt", b.one("Mul", b.one("Cast", above, to=F32), b.const(s0, F32)))
@@ -124,8 +129,7 @@ def rsqrt(n: TflNode) -> Result:
     if x.dtype is I16 and not n.micro:
         top = np.float32(32767) * s
         return [held(by_table(n, x, lambda v: _rsqrt(v, top), (I16,)), first)]
-    if x.dtype is not I8 or n.out_dtype() is not I8:
-        n.unsupported(f"{n.op} of quantized {x.dtype.value} to {n.out_dtype().value}")
+    _keeps(n, x, I8)
     values, (m, e) = [], multiplier(1.0 / float(np.sqrt(s0) * s))
     for v in range(-128, 128):
         if v <= z0:  # what is not positive is the largest there is
@@ -161,8 +165,7 @@ def absolute(n: TflNode) -> Result:
     (x,), first = together(n, 1)
     if not n.quantized():
         return [held(n.b.one("Abs", x), first)]
-    if x.dtype not in (I8, I16) or n.out_dtype() is not x.dtype:
-        n.unsupported(f"{n.op} of quantized {x.dtype.value} to {n.out_dtype().value}")
+    _keeps(n, x, I8, I16)
     (s0, z0), (s, z) = n.scale(n.tensor(0)), n.scale(n.outs[0])
     size = n.b.one("Abs", n.b.one("Sub", n.b.one("Cast", x, to=I32), n.b.const(z0, I32)))
     if s0 == s:
