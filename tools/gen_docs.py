@@ -85,7 +85,8 @@ def cli_page() -> str:
 
 
 CLI_INTRO = """`monobloc VERB --help` says the same. Results go to stdout, messages to stderr. Exit codes: 0 done,
-1 the user's error, 2 wrong usage, 70 a bug of ours. Colours only on terminals; `NO_COLOR` is honoured."""
+1 the user's error, 2 wrong usage, 70 a bug of ours. Colours only on terminals; `NO_COLOR` is honoured.
+`monobloc --completion bash`, `zsh` or `fish` prints the script that completes words in that shell."""
 
 
 def usage(name: str, command: Any) -> str:

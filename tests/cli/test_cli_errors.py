@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -120,3 +121,20 @@ def test_terminals_get_colour_and_progress(model: Path, tmp_path: Path) -> None:
     assert "reading m.onnx" in shown and "linking" in shown
     piped = program("build", str(model), "--cache", str(tmp_path / "c"), cwd=tmp_path)
     assert piped.stderr == "" and "\x1b" not in piped.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_words_are_completed(
+    mb: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], shell: str
+) -> None:
+    """The script asks us by two words of the environment; that a verb is found shows that we answer."""
+    if shell == "bash" and not shutil.which("bash"):
+        pytest.skip("bash is not installed")
+    told = mb("--completion", shell)
+    assert told.code == 0 and f"_MONOBLOC_COMPLETE={shell}_complete" in told.out
+    monkeypatch.setenv("COMP_WORDS", "monobloc insp")
+    monkeypatch.setenv("COMP_CWORD", "insp" if shell == "fish" else "1")
+    monkeypatch.setenv("_MONOBLOC_COMPLETE", f"{shell}_complete")
+    with pytest.raises(SystemExit):
+        mb()
+    assert "inspect" in capfd.readouterr().out
