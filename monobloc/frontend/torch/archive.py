@@ -148,7 +148,8 @@ def _check_program(found: Any, where: str) -> None:
             for key in x.get("range_constraints") or () if isinstance(x.get("range_constraints"), dict) else ():
                 check_expression(key, where)
     if named := [f"{target.removeprefix('torch.ops.')} ({count})" for target, count in foreign.items() if count]:
-        raise UnsupportedError(f"{where} calls operators that PyTorch does not have: {', '.join(sorted(named))}")
+        raise UnsupportedError(f"{where} calls operators that PyTorch does not have: {', '.join(sorted(named))}",
+                               hints=["export the module with PyTorch's own operators in their place"])
 
 
 def _is_known(target: str) -> bool:
