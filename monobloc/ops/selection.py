@@ -118,10 +118,13 @@ class Unique(OpDef):
         x, axis = n.inputs[0], n.attrs.get("axis")
         if x.const is not None:
             return self._constant(b, n, x.const.array)
+        slices = axis is not None and x.type.rank > 1
+        if slices and not x.type.size:  # what it holds is known
+            return self._constant(b, n, np.zeros(x.shape, x.dtype.numpy))
         if x.dtype is DType.BOOL:
             found = self._unique(b, replace(n, inputs=[b.one("Cast", x, to=DType.U8)]))
             return [Ragged(b.one("Cast", found[0].value, to=DType.BOOL), found[0].counts), *found[1:]]
-        if axis is not None and x.type.rank > 1 and x.type.size:
+        if slices:
             return self._slices(b, n, x, axis_of(axis, x.type.rank, "Unique"))
         flat = reshape(b, x, [x.type.size])
         values, order = b.emit("TopK", [flat], {"axis": 0, "k": x.type.size, "largest": 0}, outputs=2)

@@ -144,6 +144,17 @@ def test_booleans_are_unique_too(tmp_path: Path) -> None:
         same(linked(**f), {"y": np.unique(f["x"]), "z": np.unique(f["r"], axis=0)})
 
 
+@pytest.mark.parametrize("kind, dtype", [("float", np.float32), ("bool", np.bool_)])
+def test_slices_of_nothing_keep_their_shape(kind: str, dtype: type) -> None:
+    """As numpy has it: onnxruntime ends the process"""
+    for shape, axis in (((0, 3), 0), ((3, 0), 0), ((0, 3), 1)):
+        m = text(f"g ({kind}{list(shape)} x) => ({kind}[A,B] y, int64[N] a, int64[M] b, int64[N] c) "
+                 f"{{ y, a, b, c = Unique<axis = {axis}>(x) }}")
+        x = np.zeros(shape, dtype)
+        y, *places = np.unique(x, True, True, True, axis=axis)
+        same(interpret(load_onnx(m).graph, {"x": x}), {"y": y, **dict(zip("abc", map(np.ravel, places), strict=True))})
+
+
 def test_an_executable_writes_the_true_shape(tmp_path: Path, cache: Path) -> None:
     m, (f, *_) = nonzero()
     onnx.save(m, tmp_path / "m.onnx")
