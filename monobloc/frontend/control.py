@@ -266,9 +266,9 @@ class _Kept:
             rooms = [carry.roomy(v, g, max(bound, 0)) for v, g in zip(known, grown, strict=True)]
             region, now, outs = self._iteration(known, rooms, ends)
             again = carry.grown(now, outs[1 : 1 + len(now)])
-            if any(a.keys() - r.keys() or any(a[k] > max(g.get(k, 0), 0) for k in a) for a, r, g in zip(
-                    again, rooms, grown, strict=True)):
-                raise _differs("a carried value grows by more from one iteration to the next", trips)
+            for k, (a, r, g) in enumerate(zip(again, rooms, grown, strict=True)):
+                if a.keys() - r.keys() or any(a[axis] > max(g.get(axis, 0), 0) for axis in a):
+                    raise _differs(f"the carried value {k} grows by more from one iteration to the next", trips)
         goes_on, rows = outs[0], outs[1 + len(now) :]
         first = [x for v, r in zip(known, rooms, strict=True) for x in carry.parts(self.w.builder, self.w.limits, v, r)]
         then = [x for v, r in zip(outs[1 : 1 + len(now)], rooms, strict=True)

@@ -90,5 +90,5 @@ def test_what_doubles_is_refused() -> None:
     m = Model("""g (int64 n, float[1] x) => (float[N] y) {
         y = Loop(n, , x) <body = b (int64 i, bool c, float[a] p) => (bool d, float[b] q) {
             d = Identity(c)  q = Concat<axis = 0>(p, p) }> }""", [], {"n": (5,)})
-    with pytest.raises(MonoblocError, match="grows by more from one iteration to the next"):
+    with pytest.raises(MonoblocError, match="the carried value 0 grows by more from one iteration to the next"):
         load_onnx(m.proto, Choices(max_values=m.most))
