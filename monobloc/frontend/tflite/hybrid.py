@@ -22,6 +22,12 @@ def rounded(b: Builder, x: Value) -> Value:
     return b.one("Sub", b.one("Add", whole, up), down)
 
 
+def product(b: Builder, x: Value, y: Value) -> Value:
+    """Of float32, rounded to it: made in float64, since a compiler may leave out the rounding of a product that is
+    added to something"""
+    return b.one("Cast", b.one("Mul", *(b.one("Cast", v, to=F64) for v in (x, y))), to=F32)
+
+
 def _within(b: Builder, x: Value, lo: float, hi: float) -> Value:
     return b.one("Clip", x, b.const(lo, x.dtype), b.const(hi, x.dtype))
 
@@ -70,6 +76,5 @@ def asymmetric(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value,
     place = b.one("Where", empty, b.const(0, F64), rounded(b, _within(b, place, -128, 127)))
     offset, scale = b.one("Cast", place, to=F32), b.one("Cast", wide, to=F32)
     inverse = b.one("Div", b.const(1, F32), scale)
-    product = b.one("Mul", *(b.one("Cast", v, to=F64) for v in (x, inverse)))  # whose rounding no sum may leave out
-    q = _within(b, rounded(b, b.one("Add", b.one("Cast", product, to=F32), offset)), -128, 127)
+    q = _within(b, rounded(b, b.one("Add", product(b, x, inverse), offset)), -128, 127)
     return b.one("Cast", q, to=I8), scale, b.one("Cast", offset, to=I8)

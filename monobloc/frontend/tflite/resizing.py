@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from monobloc.frontend.tflite.arithmetic import same_scales
+from monobloc.frontend.tflite.hybrid import product
 from monobloc.frontend.tflite.node import Result, TflNode
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
@@ -89,8 +90,7 @@ def _in_steps(n: TflNode, x: Value, to: list[int]) -> Value:
 
 
 def _four_at_once(n: TflNode, x: Value, to: list[int]) -> Value:
-    """uint8: four products in float32, summed in order, rounded half up. Products are made in float64 and rounded to
-    float32, since a compiler may leave out the rounding of one that is added to something."""
+    """uint8: four products in float32, each rounded, summed in order, rounded half up"""
     corners, centers = n.options.flag(2), n.options.flag(3)
     at = [_places(x.shape[axis], out, corners, centers) for axis, out in zip((1, 2), to, strict=True)]
     low = [np.maximum(np.floor(v).astype(np.int64), 0) for v in at]
@@ -103,8 +103,7 @@ def _four_at_once(n: TflNode, x: Value, to: list[int]) -> Value:
                                   (low, high, one - dy, dx), (high, high, dy, dx)):
         part = n.b.one("Cast", _taken(n, _taken(n, x, 1, rows[0]), 2, columns[1]), to=DType.F32)
         for share in (wy, wx):
-            wide = n.b.one("Mul", n.b.one("Cast", part, to=DType.F64), n.b.const(share.astype(np.float64)))
-            part = n.b.one("Cast", wide, to=DType.F32)
+            part = product(n.b, part, n.b.const(share))
         total = part if total is None else n.b.one("Add", total, part)
     assert total is not None
     return n.b.one("Cast", n.b.one("Add", total, n.b.const(0.5, DType.F32)), to=DType.U8)
