@@ -127,11 +127,6 @@ def hexadecimal(value: mp.mpf, digits: int) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}p{exponent}" + ("f" if digits == 24 else "")
 
 
-def series_safe(f: Real, at_zero: float) -> Real:
-    """``f`` with its limit at zero, where the formula is 0/0."""
-    return lambda x: mp.mpf(at_zero) if x == 0 else f(x)
-
-
 HALF_LN2 = 0.3466
 LOG2E = 1 / mp.log(2)
 
