@@ -36,19 +36,25 @@ def asked(models: Sequence[tuple[bytes, Feeds]], optimized: Sequence[bool] = ())
     return found
 
 
-def answer(data: bytes, feeds: Feeds, optimized: bool) -> list[Any] | str:
+def interpreter(data: bytes, optimized: bool) -> Any:
+    """Of LiteRT's reference kernels, or the others where it is asked for them or has no more than these"""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    kind = plain if optimized else OpResolverType.BUILTIN_REF
     try:
-        try:
-            it = Interpreter(model_content=data,
-                             experimental_op_resolver_type=plain if optimized else OpResolverType.BUILTIN_REF)
-            it.allocate_tensors()
-        except ValueError as e:  # some operators have one kernel only, which the reference resolver does not list
-            if optimized or "Didn't find op" not in str(e):
-                raise
-            return answer(data, feeds, True)
+        it = Interpreter(model_content=data, experimental_op_resolver_type=kind)
+        it.allocate_tensors()
+    except ValueError as e:  # some operators have one kernel only, which the reference resolver does not list
+        if optimized or "Didn't find op" not in str(e):
+            raise
+        return interpreter(data, True)
+    return it
+
+
+def answer(data: bytes, feeds: Feeds, optimized: bool) -> list[Any] | str:
+    try:
+        it = interpreter(data, optimized)
         for d in it.get_input_details():
             it.set_tensor(d["index"], feeds[d["name"]])
         it.invoke()

@@ -9,24 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import tfl_cases
+from tfl_ask import interpreter
 from tfl_single import FLOATS, HASHES, MICRO, Case, digest, key_of
 
 
 def answers(case: Case) -> list[list[np.ndarray]]:
     """LiteRT's outputs of every step"""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
     data, feeds = case.model()
-    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    kind = plain if case.optimized else OpResolverType.BUILTIN_REF
-    try:
-        it = Interpreter(model_content=data, experimental_op_resolver_type=kind)
-        it.allocate_tensors()
-    except ValueError as e:  # some operators have one kernel only, which the reference resolver does not list
-        if "Didn't find op" not in str(e):
-            raise
-        it = Interpreter(model_content=data, experimental_op_resolver_type=plain)
-        it.allocate_tensors()
+    it = interpreter(data, case.optimized)
     out = []
     for one in feeds:
         for d in it.get_input_details():
