@@ -1,6 +1,7 @@
 """A fuzzer of models: random valid graphs against onnxruntime and ONNX's reference, through every mode of LTO.
 
     python tools/fuzz.py [--seed N] [--seconds 600] [--batch 24] [--keep FOLDER] [--lto none,thin,full]
+                         [--family quantizer]
 
 Graphs are made by tests/fuzz: by hand-written steps and from the OpDefs' own cases, types and attributes; batches take
 turns with the default options, two threads, --numerics strict and --optimize size.
@@ -37,6 +38,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--batch", type=int, default=24, help="models per image")
     p.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz")
     p.add_argument("--lto", default="none,thin,full")
+    p.add_argument("--family", default="", help="one of tests/fuzz/generators.py (default: all in turns)")
     return p.parse_args()
 
 
@@ -47,7 +49,7 @@ def main() -> int:
     while time.monotonic() < end:
         folder = Path(tempfile.mkdtemp(prefix="monobloc-fuzz-"))
         o = replace(Options(lto="none", cache=folder / "cache"), **BUILDS[seed // a.batch % len(BUILDS)])
-        batch, died = models(range(seed, seed + a.batch))
+        batch, died = models(range(seed, seed + a.batch), a.family)
         found, no = trial(batch, folder, o, a.lto.split(","))
         tried, refused, dead, seed = tried + len(batch), refused + len(no), dead + len(died), seed + a.batch
         for text in [*(f"refused: {text}" for text in no), *(f"an oracle died of seed {s}" for s in died)]:

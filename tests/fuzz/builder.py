@@ -211,6 +211,10 @@ class Builder:
         b.exact = dict.fromkeys(b.values, True)
         return b
 
+    def differs(self, got: np.ndarray, want: np.ndarray) -> str:
+        """What is wrong with an answer, if anything"""
+        return differs(got, want)
+
     @property
     def dims(self) -> Mapping[str, Sizes]:
         """Dimensions that a run chooses"""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from builder import Builder
-from tolerance import differs
 
 from monobloc.driver import import_model
 from monobloc.errors import ErrorList, InternalError, MonoblocError, UnsupportedError
@@ -89,7 +88,7 @@ def wrong(model: CompiledModel, b: Builder) -> tuple[list[str], dict[str, np.nda
             got = model.run(feeds)
         except MonoblocError as e:
             return [f"run {turn}: {e}"], {}
-        bad = [f"{o} (run {turn}, {producer(b, o)}): {d}" for o in b.outputs if (d := differs(got[o], want[o]))]
+        bad = [f"{o} (run {turn}, {producer(b, o)}): {d}" for o in b.outputs if (d := b.differs(got[o], want[o]))]
         if bad:
             return bad, {}
         answers |= {f"{o} of run {turn}": y for o, y in got.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from builder import Builder, reads
 from open_builder import FIRST, OpenBuilder
+from quantizer import quantized_model
 from steps import SMALL, Step, chance, number, some
 from steps_control import branch, loop, scan
 from steps_elementwise import binary, clip, divide, gelu, power, prelu, root, sharp, swish, unary, variadic, where
@@ -72,6 +73,9 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
     "types": (integers, integers, integers, doubles, doubles, compare, logic, cast, cast, quantize, reduce, concat,
               slice_, transpose, arg, where, binary),
     "recurrent": (recurrent, recurrent, unary, binary, transpose, slice_, concat, matmul, squeeze, reduce),
+    "quantizer": (conv, conv, conv, conv, conv_transpose, matmul, matmul, gemm, attention, pool, pool, concat, residual,
+                  binary, binary, clip, resize, transpose, reshape, split, slice_, squeeze, pad, gather, softmax, swish,
+                  squeeze_excite, unary, unary, batch_norm, layer_norm, layer_norm_parts, gelu, prelu, where, reduce),
     "all": tuple(dict.fromkeys((*GENERIC, conv, pool, batch_norm, matmul, gemm, einsum, integers, compare, cast, prelu,
                                 layer_norm, resize, attention, recurrent, swish, residual, squeeze_excite, arg))),
 }
@@ -82,7 +86,7 @@ FAMILIES["halves"] = (halves,)
 FAMILIES["open"] = (*GENERIC, conv, pool, matmul, gemm, layer_norm, softmax, attention, reduce, loop, branch)
 FAMILIES["opdefs"] = (*(from_opdef,) * 40, *GENERIC)
 OPSETS = {"quantized": (21,), "halves": (23,), "opdefs": (7, 9, 11, 13, 15, 18, 18, 18, 20, 21, 22, 23, 24, 25)}
-TAME = ("open", "quantized", "halves")  # their answers are not two oracles'
+TAME = ("open", "quantized", "halves", "quantizer")  # their answers are not two oracles'
 
 
 def start(b: Builder, family: str) -> None:
@@ -94,6 +98,8 @@ def start(b: Builder, family: str) -> None:
         shapes = ((n, int(some(b, *SMALL)), int(some(b, *SMALL, 24, 32))), (int(some(b, *SMALL)), int(some(b, *SMALL))),
                   (2, 3, 5, 7))
         b.input(b.random(some(b, *shapes)))
+    elif family == "quantizer":
+        start(b, str(some(b, "convnet", "convnet", "transformer")))
     elif family == "quantized":
         start_quantized(b)
     elif family == "halves":
@@ -110,9 +116,9 @@ def start(b: Builder, family: str) -> None:
         b.input(b.random((3, 4), some(b, np.int64, np.int32, np.bool_)))
 
 
-def wild_model(seed: int, steps: int = 8) -> tuple[str, Builder]:
-    """A model of any family, mostly with special values: what its operands may be is up to two oracles."""
-    family = list(FAMILIES)[seed % len(FAMILIES)] if seed % 2 else "opdefs"
+def wild_model(seed: int, family: str = "", steps: int = 8) -> tuple[str, Builder]:
+    """A model of one family or any, mostly with special values: what its operands may be is up to two oracles."""
+    family = family or (list(FAMILIES)[seed % len(FAMILIES)] if seed % 2 else "opdefs")
     return family, random_model(seed, family, steps, wild=family not in TAME and seed // 2 % 3 > 0)
 
 
@@ -136,4 +142,4 @@ def random_model(seed: int, family: str, steps: int = 10, wild: bool = False) ->
     if chance(b, 0.1) and b.constants:
         b.outputs.append(b.constants[0])
     b.outputs = list(dict.fromkeys(b.outputs))
-    return b
+    return quantized_model(b) if family == "quantizer" else b

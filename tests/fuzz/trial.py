@@ -60,18 +60,18 @@ def in_a_child(work: Callable[..., None], *args: Any, limit: int = LIMIT_S) -> I
 
 
 # -- models -------------------------------------------------------------------------------------------
-def _generate(seeds: Sequence[int], to: Connection) -> None:
+def _generate(seeds: Sequence[int], family: str, to: Connection) -> None:
     for s in seeds:
-        to.send((s, *wild_model(s)))
+        to.send((s, *wild_model(s, family)))
 
 
-def models(seeds: Sequence[int]) -> tuple[list[Labelled], list[int]]:
+def models(seeds: Sequence[int], family: str = "") -> tuple[list[Labelled], list[int]]:
     """The models of these seeds, and the seeds of which an oracle died."""
     made: list[Labelled] = []
     died: list[int] = []
     left = list(seeds)
     while left:
-        for s, label, b in in_a_child(_generate, left, limit=60):
+        for s, label, b in in_a_child(_generate, left, family, limit=60):
             made.append((label, b))
             left = [x for x in left if x > s]
         if left:

@@ -1,0 +1,71 @@
+"""What onnxruntime's quantizer writes, of random models: answers as onnxruntime's own nodes give them, by integers.
+
+`python tools/fuzz.py --family quantizer` looks longer.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from builder import Builder  # noqa: E402
+from compare import check  # noqa: E402
+from generators import random_model  # noqa: E402
+from quantizer import Quantized  # noqa: E402
+
+from monobloc.driver import import_model  # noqa: E402
+from monobloc.ir.graph import Graph  # noqa: E402
+from monobloc.options import Options  # noqa: E402
+from monobloc.passes import PassContext, pipeline, run_passes  # noqa: E402
+from monobloc.targets import resolve  # noqa: E402
+
+SEED, STEPS = 8000, 7
+print(f"seed {SEED}")
+
+
+def models(first: int, count: int) -> list[tuple[str, Builder]]:
+    return [("quantizer", random_model(SEED + k, "quantizer", STEPS)) for k in range(first, first + count)]
+
+
+@pytest.mark.parametrize("first", [0, 12])
+def test_equals_onnxruntime_without_fusions(first: int, tmp_path: Path, cache: Path) -> None:
+    found = check(models(first, 12), tmp_path, Options(target=resolve("host"), lto="none", cache=cache))
+    assert not found.bad + found.refused, "\n".join(found.bad + found.refused)
+    assert found.compared > 24
+
+
+def test_products_are_of_integers() -> None:
+    bad = [f"{b.seed} ({b.how}): {why}" for _, b in models(0, 60) if isinstance(b, Quantized) for why in floats(b)]
+    assert not bad, "\n".join(bad)
+
+
+# -- what is left of integers -------------------------------------------------------------------------
+def floats(b: Quantized) -> list[str]:
+    """Products of integers and constant weights that are no kernels of integers"""
+    g = logical(b)
+    left = [n for n in g.nodes if n.op in ("MatMul", "Conv", "ConvTranspose")]
+    products = [n for n in b.nodes if n.op_type in ("Conv", "ConvTranspose", "MatMul", "Gemm")]
+    allowed = sum(not integer(b, n) for n in products)
+    return [] if len(left) <= allowed else [f"{n.op} of floats" for n in left]
+
+
+def logical(b: Quantized) -> Graph:
+    """Before products get their kernels, which pack weights for the machine"""
+    g = import_model(b.model(), Options()).graph
+    run_passes(g, PassContext(resolve("host")), [p for p in pipeline() if p.name not in ("fuse", "layout", "select")])
+    return g
+
+
+def integer(b: Quantized, n: onnx.NodeProto) -> bool:
+    """Both operands are stored as bytes, the second one as a constant matrix or filter"""
+    made = {o: n for n in b.nodes for o in n.output}
+    x, w = (made.get(i) for i in n.input[:2])
+    if n.op_type == "ConvTranspose" or any(d is None or d.op_type != "DequantizeLinear" for d in (x, w)):
+        return False
+    stored, weights = b.values[x.input[0]], b.values[w.input[0]]  # type: ignore[union-attr]
+    plain = n.op_type == "Conv" or weights.ndim == 2
+    return plain and w.input[0] in b.constants and stored.dtype.itemsize == 1  # type: ignore[union-attr]
