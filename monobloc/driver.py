@@ -210,12 +210,13 @@ def build(inputs: Sequence[Path], out: Path, emit: Emit | None, o: Options, prog
         given, imports, lowerings = Inputs(), {}, Lowerings()
         shared = replace(o, name=None) if o.connect else o  # connected, the name is the whole's
         alone = len([p for p in inputs if p.suffix not in SOURCE_SUFFIXES]) == 1
-        titles, fixed, asked = [], o, [o, *own.values()]
+        titles = [own.get(p, shared).name or p.stem for p in inputs if is_model(p)]
+        fixed, asked = o, [o, *own.values()]
         for k, path in enumerate(inputs):
             if is_model(path):
                 progress(f"reading {path.name}")
-                titles.append(own.get(path, shared).name or path.stem)
-                mine = for_import(own.get(path, shared), o, titles[-1], alone)
+                mine = own.get(path, shared)
+                mine = for_import(mine, o, mine.name or path.stem, alone, titles)
                 imports[str(path)] = import_model(path, mine)
                 _add_model(given, path, imports[str(path)], mine, Path(tmp) / f"{k}.o", progress)
             elif path.suffix in SOURCE_SUFFIXES:
@@ -337,7 +338,7 @@ def compile(  # noqa: A001 - the public name
         raise ModelError(f"`{lost[0]}` names none of the models", hints=[f"write `{models[0][0]}.{lost[0]}`"])
     for k, (title, one) in enumerate(models):
         source, data = _source(_exported(one, args, kwargs, dynamic_shapes))
-        mine = o if alone else _share(o, title)
+        mine = o if alone else _share(o, title, [t for t, _ in models])
         mine = replace(mine, name=title or None)
         _add_model(given, source, import_model(data, mine), mine, Path(folder.name) / f"{k}.o", quiet)
     image = _link(given, out, "shared", left_for_link(o, () if alone else [t for t, _ in models], alone), quiet, (), ())
@@ -358,10 +359,10 @@ def _shapes(given: Mapping[str, Any]) -> dict[str, NamedShape]:
     return out
 
 
-def _share(o: Options, title: str) -> Options:
+def _share(o: Options, title: str, titles: Sequence[str]) -> Options:
     """What is said of one of several models, by its own names."""
     own = {k.removeprefix(f"{title}."): v for k, v in o.shapes.items() if k.startswith(f"{title}.")}
-    return for_import(replace(o, shapes=own), o, title, alone=False)
+    return for_import(replace(o, shapes=own), o, title, False, titles)
 
 
 def _exported(model: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, shapes: Any) -> Any:

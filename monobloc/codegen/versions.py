@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from monobloc.codegen.interface import Interface, Port
 from monobloc.codegen.lower import Lowered, generate
 from monobloc.codegen.lower import lower as lower_one
 from monobloc.codegen.place import Bank
 from monobloc.codegen.regions import ram_regions
 from monobloc.codegen.sizes import Sizes, Version, check_names, room_of
-from monobloc.errors import UnsupportedError
+from monobloc.errors import InternalError, UnsupportedError
 from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_of, told
 from monobloc.ir.graph import Graph
-from monobloc.ir.symbolic import Space, TooMany, cover, is_open
+from monobloc.ir.symbolic import Space, TooMany, conditions_at, cover, is_open
 from monobloc.ir.text import copy_graph
 from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
@@ -40,6 +42,7 @@ def lower_all(
     if sized := [n for g in every for n, v in g.outputs if sizes_of(v) is not None]:
         raise UnsupportedError(f"the size of output `{sized[0]}` of `{title}` is data, and the model takes several "
                                "sizes; both at once are not supported", hints=["give each dimension one size"])
+    _check_none_lost(every, title)
     check_names(prefix, every[0].dims, [n for n, _ in every[0].outputs])
     room = room_of(every)
     made: list[Lowered] = []
@@ -56,6 +59,23 @@ def lower_all(
         else:
             _cover(g, make, made)
     return replace(made[0], interface=_interface(made, prefix, every[0].dims), more=tuple(made[1:]))
+
+
+def _check_none_lost(graphs: Sequence[Graph], title: str) -> None:
+    """Every size has a version: whoever asks an open size after the import narrows what the model is for."""
+    dims, symbols = graphs[0].dims, symbols_of(graphs[0].dims)
+    grid = np.meshgrid(*(np.array(d.sizes) for d in dims), indexing="ij")
+    columns = {s: c.ravel() for s, c in zip(symbols, grid, strict=True)}
+    left = np.ones(grid[0].size, bool)
+    for g in graphs:
+        here = conditions_at(g.space, columns, left.size) if g.space is not None else left.copy()
+        for s, n in _fixed(g).items():
+            here &= columns[s] == n
+        left &= ~here
+    if left.any():
+        lost = {d.name: int(columns[s][left][0]) for s, d in zip(symbols, dims, strict=True)}
+        raise InternalError(f"`{title}` has no version for {told(lost)}",
+                            notes=[c for g in graphs if g.space is not None for c in g.space.conditions])
 
 
 def _cover(g: Graph, make: Callable[[Graph], Lowered], made: list[Lowered]) -> None:

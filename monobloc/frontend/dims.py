@@ -121,6 +121,7 @@ def _check_names(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], gi
             raise ModelError(
                 f"a value is given for dimension '{symbol}', which no input has",
                 notes=[_list("dimensions", symbols)],
+                hints=[f"of several models, say whose it is: `--dim MODEL.{symbol}=...`"],
             )
 
 

@@ -98,11 +98,11 @@ class Space:
                 self._known[terms, relation] = bool(true[0])
         return self._known[terms, relation]
 
-    def restrict(self, condition: str) -> None:
-        """Only where a guard holds that another space has met, as its text says it."""
+    def restrict(self, condition: str, names: Space | None = None) -> None:
+        """Only where a guard holds that another space has met, as its text says it; `names`: who knows its symbols."""
         text, word = condition.removesuffix(" 0").rsplit(" ", 1)
         relation, outcome = {"==": ("eq", True), "!=": ("eq", False), "<": ("lt", True), ">=": ("lt", False)}[word]
-        terms = _terms(parse_size(text, self)) or ()
+        terms = _terms(parse_size(text, names or self)) or ()
         at = self.values(terms)
         true = (at == 0 if relation == "eq" else at < 0) == outcome
         if not true.any():
@@ -119,6 +119,31 @@ class Space:
         """C of the guards."""
         word = {("eq", True): "==", ("eq", False): "!=", ("lt", True): "<", ("lt", False): ">="}
         return [f"{_text(t)} {word[r, outcome]} 0" for t, r, outcome in self.guards]
+
+
+class Renamed(Space):
+    """What the symbols of a graph are in another space, which its guards then restrict."""
+
+    def __init__(self, space: Space, sizes: Mapping[str, int]) -> None:
+        super().__init__((), np.zeros((1, 0), np.int64), fixed=sizes)
+        self.of = space
+
+    def restrict(self, condition: str, names: Space | None = None) -> None:
+        self.of.restrict(condition, self)
+
+
+def values_at(n: int, columns: Mapping[str, np.ndarray], count: int) -> np.ndarray:
+    """A size at `count` points, of which `columns` has the symbols' sizes."""
+    return np.broadcast_to(np.asarray(_evaluate(n.terms, columns) if isinstance(n, Size) else n), (count,))
+
+
+def conditions_at(space: Space, columns: Mapping[str, np.ndarray], count: int) -> np.ndarray:
+    """Where all guards of a space hold, at such points."""
+    out = np.ones(count, bool)
+    for terms, relation, outcome in space.guards:
+        at = np.broadcast_to(np.asarray(_evaluate(terms, columns)), (count,))
+        out &= (at == 0 if relation == "eq" else at < 0) == outcome
+    return out
 
 
 def _evaluate(terms: Terms, at: Mapping[str, Any]) -> Any:

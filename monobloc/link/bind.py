@@ -15,6 +15,7 @@ import numpy as np
 
 from monobloc.errors import Diagnostics, LinkError, ModelError
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import is_open, same_number, same_shape
 from monobloc.ir.text import copy_graph
 from monobloc.ir.types import TensorType
 from monobloc.link.objects import Module
@@ -47,10 +48,11 @@ class Fixed:
 
 
 # -- at the import: one model's share -----------------------------------------------------------------
-def for_import(o: Options, whole: Options, title: str, alone: bool) -> Options:
+def for_import(o: Options, whole: Options, title: str, alone: bool, titles: Sequence[str]) -> Options:
     """The options of one model that is imported: what names it, by its own names.
 
-    A name without a model is this one's if it is the only one, or if only its own options hold it.
+    A name without a model is this one's if it is the only one, or if only its own options hold it. `titles` are those
+    of all models that are imported; a dimension without a model is one of each of them.
     """
     def own(name: str, shared: bool) -> str | None:
         model, dot, rest = name.partition(f"{title}.")
@@ -62,7 +64,10 @@ def for_import(o: Options, whole: Options, title: str, alone: bool) -> Options:
     start = [n for k in o.start_from if (n := own(k, k in whole.start_from)) is not None]
     keep = [n for k in o.keep_outputs if (n := own(k, k in whole.keep_outputs)) is not None]
     keep += [n for _, source in o.persist if keep and source and (n := own(source, True)) is not None and n not in keep]
-    return replace(o, bind=bind, start_from=tuple(start), keep_outputs=tuple(keep))
+    others = tuple(f"{t}." for t in titles if t != title)
+    dims = {k: v for k, v in o.dims.items() if not k.startswith(others)}
+    dims |= {k.removeprefix(f"{title}."): dims.pop(k) for k in list(dims) if k.startswith(f"{title}.")}
+    return replace(o, bind=bind, start_from=tuple(start), keep_outputs=tuple(keep), dims=dims)
 
 
 def for_object(o: Options, own: Options | None, titles: Sequence[str]) -> Options:
@@ -177,12 +182,18 @@ def _as_type(name: str, given: np.ndarray, t: TensorType, m: Module) -> np.ndarr
     notes = [f"the input is {t}, in {m.origin or m.title}"]
     if out is None:
         raise ModelError(f"{what}: {t.dtype.value} cannot hold the given {told}", notes=notes)
-    if out.size == 1 and t.size == 1:
+    if out.size == 1 and same_number(t.size, 1):
         out = out.reshape(t.shape)
-    if out.shape != t.shape:
+    if not same_shape(out.shape, t.shape):
         raise ModelError(f"{what}: the given {told} does not fit {t}", notes=notes,
-                         hints=[f"give {t.size} numbers in a .npy file of shape {list(t.shape)}"] if t.rank > 1 else [])
+                         hints=_hints_of_shape(t))
     return np.ascontiguousarray(out).reshape(out.shape)
+
+
+def _hints_of_shape(t: TensorType) -> list[str]:
+    if any(map(is_open, t.shape)):
+        return ["a run chooses the input's size; give its dimensions one size with `--dim` of `monobloc compile`"]
+    return [f"give {t.size} numbers in a .npy file of shape {list(t.shape)}"] if t.rank > 1 else []
 
 
 def _next_values(m: Module, fixed: Fixed) -> list[str]:

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from monobloc.codegen.names import identifier
 from monobloc.errors import Diagnostics, LinkError
+from monobloc.ir.dims import Dim, named
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import is_open, same_shape
+from monobloc.ir.types import TensorType
 from monobloc.link.clone import clone
 from monobloc.link.objects import Module
-from monobloc.link.versions import refuse
+from monobloc.link.spaces import Feed, joints
 from monobloc.ops.sized import sizes_of
 
 
@@ -69,12 +72,21 @@ def connect_models(modules: Sequence[Module], connect: Sequence[tuple[str, str]]
     _refuse_cycle(modules, feeds)
     joined = {m for m in modules for v in m.graph.inputs if v in feeds} | {p.module for p in feeds.values()}
     order = _order(joined, feeds)
-    for m in order:
-        refuse(m, "`--connect`")
     rest = [m for m in modules if m not in joined]
     _refuse_lost_state(order, rest)
-    g = _merge(order, feeds, name)
-    return [Module(g, identifier(name), name, ", ".join(m.origin for m in order)), *rest]
+    graphs = []
+    for joint in joints(order, _numbered(order, feeds)):
+        if joint.dims or joint.modules[0] is not order[0]:
+            feeds = _resolve(joint.modules, connect, joint.dims)
+        graphs.append(joint.mark(_merge(joint.modules, feeds, name)))
+    whole = Module(graphs[0], identifier(name), name, ", ".join(m.origin for m in order), more=tuple(graphs[1:]))
+    return [whole, *rest]
+
+
+def _numbered(order: Sequence[Module], feeds: Feeds) -> list[Feed]:
+    """What reads what, by the numbers of models and inputs, which are the same in all versions."""
+    return [Feed(k, n, order.index(p.module), p.name, p.is_input)
+            for k, m in enumerate(order) for n, v in enumerate(m.graph.inputs) if (p := feeds.get(v))]
 
 
 # -- names become tensors -------------------------------------------------------------------------------
@@ -94,8 +106,11 @@ class _Ports:
         return ins, outs
 
 
-def _resolve(modules: Sequence[Module], connect: Sequence[tuple[str, str]]) -> dict[Value, Port]:
-    """What every connected input reads; everything that is wrong is told at once."""
+def _resolve(
+    modules: Sequence[Module], connect: Sequence[tuple[str, str]], dims: Sequence[Dim] = ()
+) -> dict[Value, Port]:
+    """What every connected input reads; everything that is wrong is told at once. `dims`: of the program, where the
+    models' sizes are in one space."""
     ports, problems = _Ports(modules), Diagnostics()
     feeds: dict[Value, Port] = {}
     for left, right in connect:
@@ -111,7 +126,7 @@ def _resolve(modules: Sequence[Module], connect: Sequence[tuple[str, str]]) -> d
             if reader.value.state:
                 problems.report(LinkError(f"`{reader}` is fed by `{source}`, so it cannot be state: `--persist` keeps "
                                           f"`{reader.value.state}` in it"))
-            for error in _misfits(reader, source):
+            for error in _misfits(reader, source, dims):
                 problems.report(error)
     problems.checkpoint()
     return feeds
@@ -150,19 +165,28 @@ def _known(names: Mapping[str, object], kind: str) -> str:
     return f"{kind}: {', '.join(names) or 'none'}"
 
 
-def _misfits(reader: Port, source: Port) -> Iterator[LinkError]:
+def _misfits(reader: Port, source: Port, dims: Sequence[Dim]) -> Iterator[LinkError]:
     """Element type, shape and the order of axes must be those of the tensor that is read."""
     if sizes_of(source.value) is not None:
         yield LinkError(f"`{source}` has a size that data decide, and inputs have one size: they do not connect",
                         notes=[source.told])
     a, b = reader.value.type, source.value.type
-    differ = [what for what, same in (("types", a.dtype == b.dtype), ("shapes", a.shape == b.shape),
-                                      ("layouts", a.order == b.order or a.shape != b.shape)) if not same]
+    same = _fits(a, b, bool(dims))
+    differ = [what for what, ok in (("types", a.dtype == b.dtype), ("shapes", same),
+                                    ("layouts", a.order == b.order or not same)) if not ok]
     if differ:
         hints = ["`--shape` and `--dim` of `monobloc compile` decide a model's sizes"] if "shapes" in differ else []
         why = f"their {' and '.join(differ)} differ"
-        yield LinkError(f"`{reader}` is {a}, `{source}` is {b}: they do not connect, {why}",
-                        notes=[reader.told, source.told], hints=hints)
+        left, right = (named(str(t), dims or p.module.graph.dims) for t, p in ((a, reader), (b, source)))
+        yield LinkError(f"`{reader}` is {left}, `{source}` is {right}: they do not connect, {why}",
+                        notes=[named(p.told, dims or p.module.graph.dims) for p in (reader, source)], hints=hints)
+
+
+def _fits(a: TensorType, b: TensorType, one_space: bool) -> bool:
+    """Whether shapes are the same; as far as that can be told, where some are open and not in one space."""
+    if one_space or not any(map(is_open, (*a.shape, *b.shape))):
+        return same_shape(a.shape, b.shape)
+    return a.rank == b.rank and all(is_open(m) or is_open(n) or m == n for m, n in zip(a.shape, b.shape, strict=True))
 
 
 # -- order ----------------------------------------------------------------------------------------------

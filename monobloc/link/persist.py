@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from monobloc.errors import Diagnostics, LinkError
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import same_shape
 from monobloc.link.bind import input_names, owner
 from monobloc.link.objects import Module
 from monobloc.ops.sized import sizes_of
@@ -71,7 +72,8 @@ def _output(m: Module, v: Value, source: str, flag: str, problems: Diagnostics) 
     """The output's name, if there is one of the input's type."""
     outputs = dict(m.graph.outputs)
     told = [f"the input is {v.type}", f"outputs: {', '.join(f'{n} {x.type}' for n, x in outputs.items())}"]
-    fits = [n for n, x in outputs.items() if (x.dtype, x.shape) == (v.dtype, v.shape) and sizes_of(x) is None]
+    fits = [n for n, x in outputs.items()
+            if x.dtype == v.dtype and same_shape(x.shape, v.shape) and sizes_of(x) is None]
     if source and source in fits:
         return source
     if not source and len(fits) == 1:

@@ -339,3 +339,14 @@ def test_objects_keep_sizes_open(tmp_path: Path, cache: Path) -> None:
         assert list(got) == ["z"]
         np.testing.assert_allclose(got["z"], want, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(own.run(feeds)["z"], want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_value_for_an_input_of_an_open_size(tmp_path: Path, cache: Path) -> None:
+    """Bound at the link, where sizes are open already: told, and no size goes missing."""
+    model = _model([node("Neg", ["x"], ["y"])], ["n", 4], {})
+    onnx.save(model, tmp_path / "a.onnx")
+    compile_to_object(tmp_path / "a.onnx", tmp_path / "a.o", Options(dims={"n": (1, 2, 3)}, cache=cache))
+    with pytest.raises(ModelError, match=r"f32\[\(dim0\),4\]") as e:
+        link([tmp_path / "a.o"], tmp_path / "a.so", "shared",
+             Options(bind={"x": np.zeros((2, 4), np.float32)}, cache=cache))
+    assert "give its dimensions one size" in str(e.value)
