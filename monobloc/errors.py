@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
 from monobloc.errors import Loc, ModelError, MonoblocError
+from monobloc.records import dataclass
 
 
 @dataclass

@@ -12,7 +12,6 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import Cache
@@ -22,6 +21,7 @@ from monobloc.kernels.foreign import Row
 from monobloc.link import bitcode
 from monobloc.link.objects import compile_runtime
 from monobloc.options import Options
+from monobloc.records import dataclass
 
 _ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", re.MULTILINE)
 

@@ -16,7 +16,6 @@ products, with a scale for every row and block, as onnxruntime does. Elsewhere, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from monobloc.ops.nbits import packed, planes
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES, FLOATS
 from monobloc.passes.rewrite import sweep_dead
+from monobloc.records import dataclass
 
 Array = np.ndarray
 MIN_ELEMENTS = 512

@@ -8,7 +8,9 @@ the given tuples, never on how ids compare or hash, so equal input gives an equa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from monobloc.records import dataclass
 
 Id = int | str
 

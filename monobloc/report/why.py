@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from monobloc.records import dataclass
 from monobloc.report.demangle import readable
 
 Report = dict[str, Any]

@@ -11,6 +11,7 @@ import monobloc
 ROOT = Path(monobloc.__file__).parent
 # Who may import whom: a layer imports itself and what stands before it.
 LAYERS = (
+    ("records",),
     ("errors",),
     ("targets", "plan", "kernels", "cache"),
     ("ir", "options"),
