@@ -18,32 +18,46 @@ I64 = DType.I64
 
 
 def rotated(b: Any, n: Any, x: Value, positions: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
-    """[B, N, S, H] turned by the angles of [B, S] positions, pairs of elements as points; what is beyond the
-    caches' width stays."""
-    half = cos.shape[1]
-    whole = x.shape[3]
+    """[B, N, S, H] turned by the angles of [B, S] positions"""
+    shape = [positions.shape[0], 1, positions.shape[1], cos.shape[1]]
+    angles = [b.one("Reshape", read_as(b, n, "Gather", [t, positions], axis=0), shape=shape) for t in (cos, sin)]
+    return turned(b, n, x, angles, interleaved)
+
+
+def turned(b: Any, n: Any, x: Value, angles: Sequence[Value], interleaved: bool) -> Value:
+    """[B, N, S, H] turned by angles of which cosines and sines are [B, 1, S, H / 2], pairs of elements as points; what
+    is beyond the angles' width stays."""
+    c, s = angles
+    half, whole = c.shape[3], x.shape[3]
     if 2 * half > whole:
-        n.fail(f"the caches of {list(cos.shape)} are wider than heads of {whole}")
+        n.fail(f"there are {half} angles for heads of {whole}")
     rest = slice_last(b, n, x, 2 * half, whole) if 2 * half < whole else None
     x = slice_last(b, n, x, 0, 2 * half) if rest is not None else x
-    shape = [positions.shape[0], 1, positions.shape[1], half]
-    angles = [b.one("Reshape", read_as(b, n, "Gather", [t, positions], axis=0), shape=shape) for t in (cos, sin)]
     if interleaved:
         pairs = b.one("Reshape", x, shape=[*x.shape[:3], half, 2])
-        parts = [b.one("Reshape", slice_last(b, n, pairs, k, k + 1), shape=[*x.shape[:3], half]) for k in (0, 1)]
+        re, im = (b.one("Reshape", slice_last(b, n, pairs, k, k + 1), shape=[*x.shape[:3], half]) for k in (0, 1))
     else:
-        parts = [slice_last(b, n, x, k * half, (k + 1) * half) for k in (0, 1)]
-    (re, im), (c, s) = parts, angles
-    turned = [
+        re, im = (slice_last(b, n, x, k * half, (k + 1) * half) for k in (0, 1))
+    points = [
         b.one("Sub", b.one("Mul", re, c), b.one("Mul", im, s)),
         b.one("Add", b.one("Mul", re, s), b.one("Mul", im, c)),
     ]
     if interleaved:
-        turned = [b.one("Reshape", t, shape=[*t.shape, 1]) for t in turned]
-        x = b.one("Reshape", b.one("Concat", *turned, axis=4), shape=list(x.shape))
+        points = [b.one("Reshape", t, shape=[*t.shape, 1]) for t in points]
+        x = b.one("Reshape", b.one("Concat", *points, axis=4), shape=list(x.shape))
     else:
-        x = b.one("Concat", *turned, axis=3)
+        x = b.one("Concat", *points, axis=3)
     return x if rest is None else b.one("Concat", x, rest, axis=3)
+
+
+def in_heads(b: Any, n: Any, x: Value, half: int) -> Value:
+    """[B, N, S, H] of [B, S, N*H]; heads are as wide as their angles where `num_heads` does not say"""
+    count = int(n.attrs.get("num_heads", 0))
+    if x.type.rank == 4:
+        return x
+    if int(n.attrs.get("rotary_embedding_dim", 0)) and not count:
+        n.fail("rotary_embedding_dim needs num_heads")
+    return heads(b, n, x, count or x.shape[-1] // max(2 * half, 1))
 
 
 class MicrosoftRotaryEmbedding(OpDef):
@@ -54,12 +68,7 @@ class MicrosoftRotaryEmbedding(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, positions, cos, sin = n.inputs
         refuse(n, is_packed_batching=0, scale=1.0)
-        count, size = int(n.attrs.get("num_heads", 0)), int(n.attrs.get("rotary_embedding_dim", 0))
-        if x.type.rank == 3:
-            if size and not count:
-                n.fail("rotary_embedding_dim needs num_heads")
-            count = count or x.shape[2] // max(2 * cos.shape[1], 1)
-        y = heads(b, n, x, count) if x.type.rank == 3 else x
+        y = in_heads(b, n, x, cos.shape[1])
         if positions.type.size == 1 and positions.type.rank == 1:
             steps = b.const(np.arange(y.shape[2], dtype=np.int64)[None, :])
             positions = b.one("Expand", b.one("Add", positions, steps), shape=[y.shape[0], y.shape[2]])
@@ -67,6 +76,41 @@ class MicrosoftRotaryEmbedding(OpDef):
             n.fail(f"position ids are {positions.type}, must be [1] or {[y.shape[0], y.shape[2]]}")
         y = rotated(b, n, y, positions, cos, sin, bool(n.attrs.get("interleaved", 0)))
         return [joined(b, y) if x.type.rank == 3 else y]
+
+
+class MRotaryEmbedding(OpDef):
+    """Positions of three kinds, [3, B, S]: time, height and width each say a part of the angles"""
+
+    name = "MRotaryEmbedding"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, positions, cos, sin = n.inputs
+        refuse(n, is_packed_batching=0)
+        half, kinds = cos.shape[-1], n.ints("mrope_section")
+        if len(kinds) != 3 or min(kinds) < 0 or sum(kinds) != half or cos.type.rank != 2 or sin.shape != cos.shape:
+            n.fail(f"parts {cos.type} into sections of {kinds}", hint="three sections add up to the caches' width")
+        y = in_heads(b, n, x, half)
+        if y.type.rank != 4 or positions.shape != (3, y.shape[0], y.shape[2]):
+            n.fail(f"position ids are {positions.type} for an input {x.type}", hint="they are [3, batch, sequence]")
+        kind = self._kinds(n, kinds)
+        at = b.one("Transpose", b.one("Gather", positions, b.const(kind), axis=0), perm=[1, 2, 0])
+        at = b.one("Add", b.one("Mul", at, b.const(half, I64)), b.const(np.arange(half), I64))
+        at = b.one("Reshape", at, shape=[y.shape[0], 1, y.shape[2], half])
+        flat = (b.one("Reshape", t, shape=[t.type.size]) for t in (cos, sin))
+        scale = b.const(n.attrs.get("scale", 1.0), x.dtype)
+        angles = [b.one("Mul", b.one("Gather", t, at, axis=0), scale) for t in flat]
+        y = turned(b, n, y, angles, bool(n.attrs.get("interleaved", 0)))
+        return [joined(b, y) if x.type.rank == 3 else y]
+
+    def _kinds(self, n: Any, kinds: list[int]) -> np.ndarray:
+        """Which position says each angle"""
+        if not n.attrs.get("mrope_layout", 0):
+            return np.repeat(np.arange(3), kinds)
+        out = np.zeros(sum(kinds), np.int64)
+        for k in (1, 2):
+            out[k : 3 * kinds[k] : 3] = k
+        return out
 
 
 class GroupQueryAttention(OpDef):

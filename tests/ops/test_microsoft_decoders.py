@@ -1,0 +1,166 @@
+"""What decoders of language models are made of (`com.microsoft`): read, interpreted, compiled, and compared with
+onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_microsoft import F, agree, compiled, f32, node
+
+from monobloc.errors import MonoblocError
+from monobloc.frontend.importer import load_onnx
+
+RNG = np.random.default_rng(77)
+print("seed 77")
+HALF = np.float16
+
+
+# -- residual streams -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", [F, HALF])
+def test_streams(dtype: Any) -> None:
+    x, flat = f32(2, 3, 4, 8).astype(dtype), f32(2, 3, 32).astype(dtype)
+    agree("BranchwiseRMSNorm", [x])
+    for shape in ((32,), (4, 8), (8,)):
+        agree("BranchwiseRMSNorm", [x, f32(*shape)], epsilon=1e-3)
+        agree("BranchwiseRMSNorm", [flat, f32(*shape).astype(dtype)], num_branches=4)
+    for shape in ((2, 3, 4), (2, 3, 4, 1), (2, 3, 4, 8)):
+        mix = f32(*shape)
+        agree("HyperConnectionPreMix", [x, mix], reduction_scale=0.25)
+        agree("HyperConnectionPostMix", [x, f32(2, 3, 8).astype(dtype), mix])
+        agree("HyperConnectionPostMix", [flat, f32(2, 3, 8).astype(dtype), mix, f32(2, 3, 4, 4)], num_branches=4)
+    agree("HyperConnectionPreMix", [flat, f32(2, 3, 32)], num_branches=4)
+
+
+@pytest.mark.parametrize("dtype", [F, HALF])
+def test_engram_gate(dtype: Any) -> None:
+    ins = [f32(*s).astype(dtype) for s in ((2, 3, 4, 8), (2, 3, 4, 8), (2, 3, 8), (4, 8), (4, 8), (4, 8))]
+    agree("EngramGate", ins, 2, epsilon=1e-4)
+    agree("EngramGate", ins[:5])
+
+
+def test_streams_that_do_not_fit() -> None:
+    for op, ins, attrs, message in (
+        ("BranchwiseRMSNorm", [f32(2, 9)], {"num_branches": 2}, "does not part into 2 branches"),
+        ("BranchwiseRMSNorm", [f32(2, 3, 4), f32(5)], {}, "does not fit 3 branches of 4"),
+        ("HyperConnectionPreMix", [f32(2, 3, 4), f32(2, 5)], {}, "do not fit streams"),
+        ("HyperConnectionPostMix", [f32(2, 3, 4), f32(2, 5), f32(2, 3)], {}, "a block's"),
+        ("EngramGate", [f32(1, 2, 3, 4), f32(1, 2, 3, 4), f32(1, 2, 5), f32(3, 4), f32(3, 4)], {}, "fit together"),
+    ):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node(op, ins, **attrs)[0])
+
+
+# -- n-grams ----------------------------------------------------------------------------------------------
+def test_no_ngram_repeats() -> None:
+    ids = np.int64([[1, 2, 3, 1, 2, 3, 1, 2], [5, 5, 5, 5, 0, 5, 4, 5]])
+    for size in (1, 2, 3, 4, 8, 9):
+        agree("NGramRepeatBlock", [ids, f32(2, 6)], ngram_size=size)
+    agree("NGramRepeatBlock", [ids, F([[np.nan, np.inf, -np.inf, 0, 1, 2]] * 2)], ngram_size=2)
+    with pytest.raises(MonoblocError, match="has n-grams of 0"):
+        load_onnx(node("NGramRepeatBlock", [ids, f32(2, 6)], ngram_size=0)[0])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_hashes_of_ngrams(dtype: Any) -> None:
+    ids = RNG.integers(-3, 9, (2, 7)).astype(dtype)
+    by, vocab = dtype([7, -11, 123456789]), dtype([97, 101, 103, 107])
+    attrs = {"max_ngram_size": 3, "n_head_per_ngram": 2, "pad_id": 5}
+    past, offsets = RNG.integers(0, 9, (2, 2)).astype(dtype), dtype([0, 100, 200, 300])
+    segments = np.int32([[0, 0, 1, 1, 1, 2, 0], [3, 3, 3, 3, 3, 3, 4]])
+    agree("NGramHashMapping", [ids, by, vocab], 2, off=0, **attrs)
+    agree("NGramHashMapping", [ids, by, vocab, past, offsets], 2, off=0, **attrs)
+    for reset in (0, 1):
+        agree("NGramHashMapping", [ids, by, vocab, past, None, dtype(3)], 2, off=0, reset_on_eos=reset, **attrs)
+        agree("NGramHashMapping", [ids, by, vocab, None, None, dtype(3), segments], off=0, reset_on_eos=reset, **attrs)
+    agree("NGramHashMapping", [ids, by, vocab, past, None, None, segments], off=0, **attrs)
+    agree("NGramHashMapping", [ids[:, :1], by, vocab, past, None, dtype(3), segments[:, :1]], 2, off=0, **attrs)
+
+
+def test_hashes_that_do_not_fit() -> None:
+    ids, attrs = np.int64([[1, 2]]), {"max_ngram_size": 2, "n_head_per_ngram": 1, "pad_id": 0}
+    for by, vocab, message in (([1], [7], "n-grams of up to 2"), ([1, 2], [7, 8], "for 1 heads")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("NGramHashMapping", [ids, np.int64(by), np.int64(vocab)], **attrs)[0])
+
+
+# -- rotary embeddings --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_rotary_embedding_of_three_positions(interleaved: int, layout: int) -> None:
+    cos, sin, at = f32(16, 8), f32(16, 8), RNG.integers(0, 16, (3, 2, 5))
+    more = {"interleaved": interleaved, "mrope_layout": layout}
+    for sections in ([4, 2, 2], [8, 0, 0], [2, 3, 3]):
+        agree("MRotaryEmbedding", [f32(2, 3, 5, 16), at, cos, sin], mrope_section=sections, **more)
+    agree("MRotaryEmbedding", [f32(2, 5, 48), at, cos, sin], num_heads=3, mrope_section=[3, 3, 2], **more)
+    part = [f32(2, 5, 48), at, cos[:, :4], sin[:, :4]]
+    agree("MRotaryEmbedding", part, mrope_section=[2, 1, 1], num_heads=3, rotary_embedding_dim=8, scale=1.5, **more)
+    model, _ = node("MRotaryEmbedding", [f32(2, 5, 48), at, cos, sin], mrope_section=[3, 3, 3])
+    with pytest.raises(MonoblocError, match="into sections of"):
+        load_onnx(model)
+
+
+# -- attention with a state -------------------------------------------------------------------------------
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+def test_linear_attention(rule: str) -> None:
+    b, t, h, width, size = 2, 5, 3, 4, 6
+    q, k, v = f32(b, t, h * width), f32(b, t, h * width), f32(b, t, h * size)
+    beta = RNG.random((b, t, h)).astype(F)
+    heads = {"q_num_heads": h, "kv_num_heads": h, "update_rule": rule}
+    for decay in (-RNG.random((b, t, h)).astype(F), -RNG.random((b, t, h * width)).astype(F)):
+        agree("LinearAttention", [q, k, v, f32(b, h, width, size), decay, beta], 2, **heads)
+    agree("LinearAttention", [q, k, v, None, decay, beta[:, :, :1]], 2, scale=0.3, **heads)
+    for queries, keys in ((6, 3), (1, 3), (1, 1)):
+        ins = [f32(b, t, queries * width), f32(b, t, keys * width), v, f32(b, h, width, size), decay, beta]
+        agree("LinearAttention", ins, 2, **heads | {"q_num_heads": queries})
+    if rule != "linear":
+        with pytest.raises(MonoblocError, match="needs"):
+            load_onnx(node("LinearAttention", [q, k, v], **heads)[0])
+
+
+@pytest.mark.parametrize("dtype", [F, HALF])
+def test_gated_delta_net(dtype: Any) -> None:
+    b, t, width, size = 2, 5, 4, 6
+    q, k, v = (f32(b * t, *s).astype(dtype) for s in ((2, width), (2, width), (4, size)))
+    state, beta = f32(b, 4, size, width), RNG.random((b * t, 4)).astype(dtype)
+    decay, per_key = (-RNG.random((b * t, 4, *s)).astype(dtype) for s in ((), (width,)))
+    agree("GatedDeltaNet", [q, k, v, None, decay, beta, state], 2, qk_l2_norm=1)
+    agree("GatedDeltaNet", [q, k, v, None, per_key, beta, state], 2, beta_activation="sigmoid", qk_l2_norm=1, scale=0.2)
+    packed = np.concatenate([x.reshape(b * t, -1) for x in (q, k, v)], 1)
+    agree("GatedDeltaNet", [packed, None, None, None, decay, beta, state], 2, qk_l2_norm=1)
+    apart = [x.reshape(b, t, *x.shape[1:]) for x in (q, k, v)]
+    agree("GatedDeltaNet", [*apart, None, decay.reshape(b, t, 4), beta.reshape(b, t, 4), state], 2, qk_l2_norm=1)
+    for gate in ("softplus", "sigmoid", "kda"):
+        for bias in (f32(4), *([f32(4, width)] if gate != "softplus" else [])):
+            d = per_key if bias.ndim == 2 else decay
+            agree("GatedDeltaNet", [q, k, v, None, d, beta, state, f32(4), bias], 2, gate_activation=gate, qk_l2_norm=1)
+    for ins, message in (([q, k, v, np.int32([0, 3, 10]), decay, beta, state], "cu_seqlens"), ([q, k, v], "initial")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("GatedDeltaNet", ins, 2)[0])
+
+
+@pytest.mark.parametrize("dtype", [F, HALF])
+def test_gates_of_linear_attention(dtype: Any) -> None:
+    agree("LinearAttentionGate", [f32(2, 3, 4).astype(dtype), f32(4), f32(4), f32(2, 3, 4).astype(dtype)], 2)
+    agree("LinearAttentionGate", [f32(2, 3, 4).astype(dtype) * 30, f32(4), f32(4)])
+
+
+def test_causal_convolution() -> None:
+    x, w, bias = f32(2, 4, 5), f32(4, 1, 3), f32(4)
+    agree("CausalConvWithState", [x, w], 2, const=[1])
+    for kind in ("none", "silu", "swish"):
+        agree("CausalConvWithState", [x, w, bias, f32(2, 4, 2)], 2, const=[1, 2], activation=kind)
+    agree("CausalConvWithState", [x, w, None, f32(2, 4, 4)], 2, const=[1], dilation=2)
+    agree("CausalConvWithState", [x[:, :, :1], w, bias, f32(2, 4, 2)], 2, const=[1])
+    agree("CausalConvWithState", [x, f32(4, 1, 1)], 2, const=[1])
+    agree("CausalConvWithState", [f32(2, 5, 4), w, bias, f32(2, 2, 4)], 2, const=[1], channels_last=1)
+    agree("CausalConvWithState", [f32(2, 5, 2, 2), w, bias, f32(2, 2, 2, 2)], 2, const=[1], channels_last=1)
+    for attrs, message in (({"ndim": 2}, "`ndim` = 2"), ({"state_window": 2}, "`state_window` = 2")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("CausalConvWithState", [x, w], 2, **attrs)[0])
+
+
+def test_compiled(tmp_path: Path, cache: Path) -> None:
+    compiled(__name__, tmp_path, cache)

@@ -1,0 +1,92 @@
+"""Weights of few bits in experts and products (`com.microsoft`): read, interpreted, compiled, and compared with
+onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_microsoft import F, agree, compiled, f32, node, some
+from test_o2_onnx import Array, ours
+
+from monobloc.errors import MonoblocError
+from monobloc.frontend.importer import load_onnx
+
+RNG = np.random.default_rng(31)
+print("seed 31")
+EXPERTS, HIDDEN, INNER, TOKENS = 4, 32, 64, 3
+
+
+def layer(rows: int, size: int, bits: int, block: int, dtype: Any = F) -> list[Array]:
+    """Weights, scales and biases"""
+    scales = (RNG.random((EXPERTS, rows, size // block) if block else (EXPERTS, rows)) / 50 + 0.002).astype(dtype)
+    return [some(np.uint8, EXPERTS, rows, size * bits // 8), scales, f32(EXPERTS, rows).astype(dtype)]
+
+
+def experts(bits: int, block: int, rows: int = INNER, dtype: Any = F) -> list[Any]:
+    x, router = f32(TOKENS, HIDDEN).astype(dtype), f32(TOKENS, EXPERTS).astype(dtype)
+    return [x, router, *layer(rows, HIDDEN, bits, block, dtype), *layer(HIDDEN, INNER, bits, block, dtype)]
+
+
+CONST = [2, 3, 4, 5, 6, 7]
+LOOSE = {"rtol": 1e-2, "atol": 2e-2}  # with blocks of 8 bits onnxruntime rounds activations to bytes
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("block", [0, 16, 32])
+def test_quantized_experts(bits: int, block: int) -> None:
+    attrs = {"expert_weight_bits": bits, **({"block_size": block} if block else {})}
+    loose = LOOSE | ({"atol": 1.0} if block and bits == 8 else {})
+    agree("QMoE", experts(bits, block), const=CONST, k=2, **loose, **attrs)
+    per = 8 // bits
+    zeros = [some(np.uint8, EXPERTS, *((rows, max(size // block // per, 1)) if block else (rows // per,)))
+             for rows, size in ((INNER, HIDDEN), (HIDDEN, INNER))]
+    ins = [*experts(bits, block), *[None] * 3, *zeros]
+    more = {"normalize_routing_weights": 1, "k": 3, "activation_type": "silu"}
+    agree("QMoE", ins, const=[*CONST, 11, 12], **more, **loose, **attrs)
+
+
+def test_activations_of_quantized_experts() -> None:
+    for kind in ("relu", "gelu", "silu", "identity"):
+        agree("QMoE", experts(4, 0), const=CONST, k=1, activation_type=kind, **LOOSE)
+    for more in ({}, {"swiglu_limit": 0.5, "activation_alpha": 1.7, "activation_beta": 1.0}):
+        agree("QMoE", experts(4, 32, 2 * INNER), const=CONST, k=2, activation_type="swiglu", swiglu_fusion=1,
+              block_size=32, **LOOSE, **more)
+    ins = [*experts(4, 32), *[None] * 6, np.abs(f32(TOKENS, EXPERTS))]
+    for normal in (0, 1):
+        agree("QMoE", ins, const=CONST, k=2, block_size=32, normalize_routing_weights=normal, **LOOSE)
+    agree("QMoE", experts(4, 32, dtype=np.float16), const=CONST, k=2, block_size=32, **LOOSE)
+
+
+@pytest.mark.parametrize("op", ["MoE", "QMoE"])
+def test_gates_beside_values(op: str) -> None:
+    """In turns, one behind the other, or in a layer of their own: onnxruntime's CPU kernels have the first alone."""
+    ins = experts(8, 0, 2 * INNER)
+    if op == "MoE":
+        ins = [*ins[:2], f32(EXPERTS, 2 * INNER, HIDDEN), ins[4], f32(EXPERTS, HIDDEN, INNER), ins[7]]
+    first = slice(2, 4 if op == "MoE" else 5)
+    turns, halves = ([v[:, k::2] for v in ins[first]] for k in (0, 1))
+    behind = [*ins[:2], *(np.concatenate(v, 1) for v in zip(turns, halves, strict=True)), *ins[first.stop :]]
+    apart = [*ins[:2], *turns, *ins[first.stop :], *halves]
+    attrs = {"k": 2, "activation_type": "swiglu", **({"expert_weight_bits": 8} if op == "QMoE" else {})}
+    want = ours(*node(op, ins, swiglu_fusion=1, **attrs))[0]
+    for form, fusion in ((behind, 2), (apart, 0)):
+        np.testing.assert_allclose(ours(*node(op, form, swiglu_fusion=fusion, **attrs))[0], want, rtol=1e-4, atol=1e-4)
+
+
+def test_experts_that_are_refused() -> None:
+    ins = experts(4, 0)
+    for attrs, message in (
+        ({"expert_weight_bits": 3}, "weights of 3 bits"), ({"quant_type": "fp8"}, "`quant_type` = fp8"),
+        ({"weights_prepacked": 1}, "packed for one machine"), ({"block_size": 32}, "has scales"),
+        ({"fc2_expert_weight_bits": 8}, "`fc2_expert_weight_bits` = 8"), ({"k": 5}, "chooses 5 of 4"),
+        ({"activation_type": "swiglu"}, "no third layer"),
+    ):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("QMoE", ins, **attrs)[0])
+
+
+def test_compiled(tmp_path: Path, cache: Path) -> None:
+    compiled(__name__, tmp_path, cache)
