@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from monobloc.codegen.lower import Lowered
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.loader import CompiledModel
 from monobloc.oracles import own_oracle
-from monobloc.records import dataclass
 from monobloc.run_image import Executable, call
 from monobloc.verify_run import ort_session
 

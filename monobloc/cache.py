@@ -15,12 +15,11 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
-
-from monobloc.records import dataclass
 
 _MAGIC = b"monobloc-cache-2\n"
 _HEADER = len(_MAGIC) + 64 + 1

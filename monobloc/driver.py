@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.ops import registry
 from monobloc.options import EMIT_OF_SUFFIX, STRING_ROOM, Emit, Options, shapes_of_items
-from monobloc.records import dataclass
 from monobloc.targets import resolve as resolve_target
 
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")

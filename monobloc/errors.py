@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import field
-
-from monobloc.records import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)

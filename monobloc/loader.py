@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ import numpy as np
 
 from monobloc.errors import LinkError, ModelError
 from monobloc.ir.strings import texts, to_chars
-from monobloc.records import dataclass
 
 ABI = 1
 FOREIGN = 256  # a status from here on is the code of a foreign kernel, and so is a negative one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,6 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.dims import NamedShape, Sizes, parse_sizes
 from monobloc.kernels.foreign import Row
-from monobloc.records import dataclass
 from monobloc.targets import Region, Target, resolve
 
 Lto = Literal["none", "thin", "full"]

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from monobloc.ir.types import DType
 from monobloc.loader import TensorSpec, load, spec_of, to_strings
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
-from monobloc.records import dataclass
 from monobloc.targets import Target, names, resolve, runs_here
 
 Progress = Callable[[str], None]

@@ -11,7 +11,7 @@ rounding does (`amplification`): what the oracle itself makes of inputs that dif
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from monobloc.ir.graph import Graph
 from monobloc.ir.specialize import for_shapes
 from monobloc.ir.types import DType
 from monobloc.loader import flattened, gathered
-from monobloc.records import dataclass
 
 INSTALL = "pip install 'monobloc[verify]'"
 # (rtol, atol) by element type: what two right implementations differ by over a deep model

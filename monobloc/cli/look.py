@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as js
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from monobloc.ir.text import copy_graph, print_graph
 from monobloc.link.objects import Module
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
-from monobloc.records import dataclass
 from monobloc.report import facts, store, why
 
 

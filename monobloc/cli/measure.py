@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as js
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,6 @@ from monobloc.feeds import Feeds, random_feeds, read_feeds, split_examples, writ
 from monobloc.loader import CompiledModel, TensorSpec
 from monobloc.options import Options
 from monobloc.oracles import own_oracle
-from monobloc.records import dataclass
 from monobloc.report import facts
 from monobloc.run_image import Built, Executable, Runnable, build_to_run, is_image, open_image
 from monobloc.targets import runs_here

@@ -29,7 +29,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,7 +51,6 @@ from monobloc.options import (
     parse_size,
     parse_trips,
 )
-from monobloc.records import dataclass
 from monobloc.targets import FLASH_HOLDS, RAM_HOLDS, REGION_NAME, Region, resolve
 
 PROJECT = Path("monobloc.toml")

@@ -19,7 +19,7 @@ descriptors and epilogues share one kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from monobloc.codegen.epilogue import ACC_INT, Axes, epilogue_expr, epilogue_text, index_axes
@@ -41,7 +41,6 @@ from monobloc.passes.select import (
     packed_nv,
     zero_point,
 )
-from monobloc.records import dataclass
 from monobloc.targets import Target
 
 SIZES = "(const void *)mem[0]"  # where the run's dimensions lie

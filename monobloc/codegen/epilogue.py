@@ -8,6 +8,7 @@ a broadcast where it is 0. Halves are float here, and rounded where they are sto
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from monobloc.codegen.scalars import literal
 from monobloc.codegen.storage import Storage
@@ -15,7 +16,6 @@ from monobloc.ir.expr import I64, Expr, Fn, Load, Num, Op, Var, children, linear
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType
 from monobloc.ops.compose import node_functions, reader
-from monobloc.records import dataclass
 
 ACC = Op("accumulator", (), DType.F32)
 ACC_INT = Op("accumulator", (), DType.I32)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from monobloc.codegen import sizes
 from monobloc.codegen.names import c_string, comment, mangle, scoped
 from monobloc.codegen.place import Bank
 from monobloc.codegen.sizes import Sizes
 from monobloc.ir.types import DType, Shape, TensorType
-from monobloc.records import dataclass
 from monobloc.targets import Target
 
 _CODES = {

@@ -19,7 +19,7 @@ composing the OpDefs' functions (a fused group is just a deeper composition). Th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from monobloc.codegen.folds import along_memory, merged_address, merges, used_outside_loads, with_merged
 from monobloc.codegen.scalars import combine, compute_type, literal, neutral, spell
@@ -42,7 +42,6 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.symbolic import guess, is_open, same_shape, upper
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.compose import compose, index_vars, reader
-from monobloc.records import dataclass
 
 LANES = 32  # MB_LANES in mb/base.h
 VECTOR_FOLDS = ("sum", "prod", "max", "min")  # whose lanes are joined by vectors: mb_lanes_sum and so on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from monobloc.codegen.interface import Interface, Port, header, implementation
 from monobloc.codegen.place import Placement, place
@@ -13,7 +13,6 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.symbolic import closed
 from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

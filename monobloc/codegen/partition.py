@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-
-from monobloc.records import dataclass
+from dataclasses import dataclass
 
 KERNEL_COST = 4  # compiling a kernel, in plain loops
 LEAST_COST = 8  # of a file: below it, starting the compiler and reading headers is most of the work

@@ -13,7 +13,7 @@ What remains are buffers with lifetimes, which `monobloc.plan` orders and packs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from monobloc import plan
@@ -32,7 +32,6 @@ from monobloc.passes import PassContext
 from monobloc.passes.contraction import is_contraction, parts, root_of
 from monobloc.passes.conv_family import family
 from monobloc.passes.fuse import reads_per_element
-from monobloc.records import dataclass
 from monobloc.targets import Region
 
 ALIGN = 64

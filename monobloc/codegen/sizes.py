@@ -12,7 +12,7 @@ error code, and so is a dimension that nobody has set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 
 from monobloc.codegen.names import c_string, comment, mangle
@@ -21,7 +21,6 @@ from monobloc.ir.dims import Dim, symbols_of
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.symbolic import closed, is_open
 from monobloc.ir.types import Shape
-from monobloc.records import dataclass
 
 WORD = 8  # bytes of a size
 

@@ -6,11 +6,10 @@ strides. Every code generator addresses through a Storage and through nothing el
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from monobloc.ir.expr import I64, Expr, Num, add, idx, mul
 from monobloc.ir.types import DType, TensorType
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

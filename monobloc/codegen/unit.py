@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from monobloc.codegen import foreign
 from monobloc.codegen.contraction import KERNEL, Places, contraction_text
@@ -24,7 +24,6 @@ from monobloc.ir.symbolic import guess, open_symbols, upper
 from monobloc.ir.text import print_graph
 from monobloc.ops import opdef
 from monobloc.passes.contraction import is_contraction, parts
-from monobloc.records import dataclass
 from monobloc.targets import Target
 
 WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs more than it gives

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.errors import LinkError
-from monobloc.records import dataclass
 
 # Options whose value may be the next word.
 CC_VALUED = frozenset(

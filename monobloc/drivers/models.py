@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from monobloc.drivers import args
 from monobloc.drivers.args import Item
 from monobloc.errors import LinkError, ToolchainError
 from monobloc.object import ar, fat
-from monobloc.records import dataclass
 
 if TYPE_CHECKING:
     from monobloc.options import Options

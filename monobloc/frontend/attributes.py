@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import onnx
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.tensors import sparse_tensor, tensor
-from monobloc.records import dataclass
 
 A = onnx.AttributeProto
 _SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", A.TYPE_PROTO: "tp",

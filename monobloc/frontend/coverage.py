@@ -6,6 +6,7 @@ docs/operators.md prints it; tests import a node of every operator, type and ver
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from onnx import defs
@@ -14,7 +15,6 @@ from monobloc.frontend.functions import has_schema_body
 from monobloc.frontend.signature import Signature, opset_newest, signature, type_name
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef, onnx_names
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

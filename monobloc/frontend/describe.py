@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -20,7 +21,6 @@ from monobloc.frontend.importing import Choices, Imported, Model, guarded
 from monobloc.frontend.source import read_source
 from monobloc.frontend.tensors import DTYPES
 from monobloc.frontend.tflite import facts as tflite_facts
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import onnx
 
 from monobloc.errors import Loc, ModelError, UnsupportedError
 from monobloc.frontend.tensors import checked_shape, dtype_of
 from monobloc.ir.types import DType, Shape
-from monobloc.records import dataclass
 
 _ANONYMOUS = ("", "?", "*", "-1", "None")  # exporters that have no name write these
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 
 from monobloc.errors import ModelError
 from monobloc.frontend.pieces import State, read_at, state
-from monobloc.records import dataclass
 
 KEYS = frozenset({"location", "offset", "length", "checksum"})
 

@@ -8,6 +8,7 @@ without end, are told instead of tried.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from monobloc.ir.graph import Value
 from monobloc.ir.strings import string_shape
 from monobloc.ops.sequence import Absent, Bundle, Items
 from monobloc.ops.sized import Ragged
-from monobloc.records import dataclass
 
 MAX_NODES = 200_000
 

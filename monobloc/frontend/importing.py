@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from monobloc.ir.graph import Graph
 from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, Shape
 from monobloc.options import STRING_ROOM
-from monobloc.records import dataclass
 
 Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto  # or an object of PyTorch's
 # Whatever stands in a file, no reader has to trip over these: sizes, indices and numbers are what files spoil.

@@ -8,13 +8,12 @@ already, so a run whose data break the user's word is an error, and nothing else
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from monobloc.errors import ModelError
 from monobloc.frontend.importing import unknown_name
 from monobloc.ir.graph import Value
 from monobloc.passes.intervals import Range, Ranges
-from monobloc.records import dataclass
 
 FEW = 8  # elements of a tensor of factors
 Most = Mapping[str, Sequence[int]]  # the most of all elements of a value, or of each, by its name

@@ -9,6 +9,7 @@ to bind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,7 +21,6 @@ from monobloc.frontend.tensors import dtype_of
 from monobloc.ir.graph import Value
 from monobloc.ir.symbolic import whole
 from monobloc.ir.types import DType
-from monobloc.records import dataclass
 
 _NEEDED: Any = object()
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import onnx
 
 from monobloc.errors import Loc, ModelError, MonoblocError
-from monobloc.records import dataclass
 
 
 @dataclass

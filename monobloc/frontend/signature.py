@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -23,7 +24,6 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.sequence import Absent, Bundle, Items
 from monobloc.ops.sized import Ragged
-from monobloc.records import dataclass
 
 _SINGLE, _OPTIONAL, _VARIADIC = 0, 1, 2
 _TYPE_NAMES = {

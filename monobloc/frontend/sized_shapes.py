@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from monobloc.ops.build import Builder
 from monobloc.ops.movement import PAD_MODES, slice_of, slice_range
 from monobloc.ops.shape import axes_of, axis_of, reshape
 from monobloc.ops.sized import Ragged
-from monobloc.records import dataclass
 
 Result = Sequence[Tensor | None]
 FAR = (1 << 63) - 1

@@ -6,10 +6,9 @@ import io
 import os
 import re
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-from monobloc.records import dataclass
 
 HEAD = 1 << 12
 

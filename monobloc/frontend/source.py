@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -20,7 +20,6 @@ from google.protobuf.message import DecodeError
 
 from monobloc.errors import Loc, ModelError
 from monobloc.frontend.pieces import read_at, state
-from monobloc.records import dataclass
 
 CUT_BYTES = 4096  # smaller tensors are left where they are
 WINDOW = 1 << 16  # bytes of a file read at a time while looking for fields

@@ -8,7 +8,7 @@ and whatever reads them is skipped without a word, so one run tells all independ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,6 @@ from monobloc.ops.control import OpenRegion
 from monobloc.ops.sequence import Bundle, Items
 from monobloc.ops.sized import Ragged
 from monobloc.ops.strings import of_strings
-from monobloc.records import dataclass
 
 MAX_DEPTH = 60
 _BUILT_IN = ("Constant", "If", "Loop", "Scan")  # read here, by no OpDef

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
 from monobloc.errors import ModelError
 from monobloc.ir.symbolic import is_open
-from monobloc.records import dataclass
 
 MAX_SIZES = 1 << 16
 MAX_VERSIONS = 64

@@ -13,13 +13,12 @@ index arithmetic of reshapes, slices and transposes melts away.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from monobloc.ir.symbolic import exact_rest, is_open, largest, least, same_number, surely_less, whole
 from monobloc.ir.types import DType
-from monobloc.records import dataclass
 
 I64, BOOL = DType.I64, DType.BOOL
 

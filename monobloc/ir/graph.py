@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,6 @@ import numpy as np
 from monobloc.ir.dims import Dim, symbols_of
 from monobloc.ir.symbolic import Space, has_open
 from monobloc.ir.types import DType, TensorType
-from monobloc.records import dataclass
 
 KEPT = 1 << 16  # bytes of a constant that stays in memory once it was read
 

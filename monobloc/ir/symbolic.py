@@ -18,12 +18,11 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
-
-from monobloc.records import dataclass
 
 MAX_POINTS = 1 << 16
 T = TypeVar("T")

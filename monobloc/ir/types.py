@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -17,7 +17,6 @@ import ml_dtypes
 import numpy as np
 
 from monobloc.ir.symbolic import SIZE, Space, parse_size
-from monobloc.records import dataclass
 
 
 class DType(Enum):

@@ -11,12 +11,12 @@ import ast
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monobloc.errors import Diagnostics, Loc, ModelError
 from monobloc.kernels.patterns import Operand, RowError, parse_expression, parse_operand
-from monobloc.records import dataclass
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(.*\)\s*;?\s*", re.DOTALL)
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")

@@ -15,9 +15,8 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from monobloc.records import dataclass
 
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 _NAME = r"[A-Za-z_]\w*"

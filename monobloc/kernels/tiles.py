@@ -14,8 +14,7 @@ the headers, and tests compare them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from monobloc.records import dataclass
+from dataclasses import dataclass
 
 B_PACKED, B_PLAIN = 0, 1
 PF_NONE, PF_NEXT, PF_STREAM = 0, 1, 2
@@ -30,9 +29,6 @@ class Caches:
 
     l1: int = 32 << 10
     l2: int = 1 << 20
-
-
-USUAL = Caches()
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -124,7 +120,7 @@ def gemm_tiles(
     k: int,
     vl: int,
     nvreg: int,
-    caches: Caches = USUAL,
+    caches: Caches = Caches(),
     packed: bool = True,
     b_type: int = 0,
     nv: int = 0,
@@ -162,7 +158,7 @@ def gemm_desc(
     b_batch: int = 0,
     c: tuple[int, int] | None = None,
     types: tuple[int, int] = (0, 0),
-    caches: Caches = USUAL,
+    caches: Caches = Caches(),
     nv: int = 0,
     chosen: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
@@ -339,7 +335,7 @@ def conv_desc(
     y_strides: tuple[int, int, int] | None = None,
     plain: bool = False,
     types: tuple[int, int, int] = (0, 0, 0),
-    caches: Caches = USUAL,
+    caches: Caches = Caches(),
     nv: int = 0,
 ) -> dict[str, int]:
     """A whole `mb_conv`. `x_strides` = (batch, row, pixel, channel), `y_strides` = (batch, row, pixel), both in
@@ -434,7 +430,7 @@ def conv_nchw_desc(
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
     types: tuple[int, int] = (0, 0),
-    caches: Caches = USUAL,
+    caches: Caches = Caches(),
 ) -> dict[str, int]:
     """A whole `mb_conv_nchw`. `x_strides` = (batch, channel, row, pixel) and `y_strides` = (batch, channel, row);
     `types` of x and y; weights stay [OC][IC][KH][KW], float."""

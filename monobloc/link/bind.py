@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from monobloc.ir.types import TensorType
 from monobloc.link.objects import Module
 from monobloc.link.start import start_from
 from monobloc.options import Options
-from monobloc.records import dataclass
 
 Known = Callable[[Graph], Sequence[str]]
 

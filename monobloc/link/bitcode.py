@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from monobloc.cache import Cache, key, write_atomic
@@ -25,7 +25,6 @@ from monobloc.object import ar, bitcode, elf, fat, toolchain
 from monobloc.object.bitcode import EMBEDDED, FAT, Bitcode
 from monobloc.object.elf import Buffer, Elf
 from monobloc.options import Options
-from monobloc.records import dataclass
 
 Inline = Callable[[str], bool]  # whether a function of this name is inlined wherever it is called
 _GENERATED = ("DW.ref.", "__x86.", "__llvm_")  # what only native code defines: references and thunks of its own

@@ -9,6 +9,7 @@ feed each other as long as no tensor needs itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from monobloc.codegen.names import identifier
 from monobloc.errors import Diagnostics, LinkError
@@ -20,7 +21,6 @@ from monobloc.link.clone import clone
 from monobloc.link.objects import Module
 from monobloc.link.spaces import Feed, joints
 from monobloc.ops.sized import sizes_of
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

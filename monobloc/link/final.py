@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from monobloc.cache import write_atomic
@@ -23,7 +23,6 @@ from monobloc.object.localize import localize
 from monobloc.object.lto_cache import lto_folder
 from monobloc.object.toolchain import Compiled, LinkJob
 from monobloc.options import Options
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

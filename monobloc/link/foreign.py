@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import Cache
@@ -21,7 +22,6 @@ from monobloc.kernels.foreign import Row
 from monobloc.link import bitcode
 from monobloc.link.objects import compile_runtime
 from monobloc.options import Options
-from monobloc.records import dataclass
 
 _ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", re.MULTILINE)
 

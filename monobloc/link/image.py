@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from monobloc.codegen.lower import Lowered
@@ -27,7 +27,6 @@ from monobloc.link.request import Request
 from monobloc.link.trace import Trace
 from monobloc.object.toolchain import Compiled
 from monobloc.passes import dump_to
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ of interest where it is an archive that holds models. All other words are for th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from monobloc.link.symbols import is_code
 from monobloc.object import ar, fat, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.fat import Object
-from monobloc.records import dataclass
 
 _STATIC = {"-Bstatic": True, "-static": True, "-dn": True, "-non_shared": True,
            "-Bdynamic": False, "-dy": False, "-call_shared": False}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-
-from monobloc.records import dataclass
+from dataclasses import dataclass
 
 _LINE = re.compile(r"\s*([0-9a-f]+)\s+[0-9a-f]+\s+([0-9a-f]+)\s+\d+( +)(.*)")
 _INPUT = re.compile(r"(.*):\((.*)\)")

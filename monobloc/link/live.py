@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from monobloc.cache import Cache
@@ -34,7 +34,6 @@ from monobloc.link.symbols import Chain, check_linkable, used_by
 from monobloc.object import elf, toolchain
 from monobloc.object.toolchain import CompileJob, Libc, LinkJob
 from monobloc.options import Options
-from monobloc.records import dataclass
 
 _CHAIN = re.compile(r">>> referenced by: (?P<file>.+?):\((?P<symbol>.*?)\)(?: \((?P<root>[^()]+)\))?$")
 

@@ -6,7 +6,7 @@ reads all of them, the link wants the very same program again.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.versions import lower_all
@@ -15,7 +15,6 @@ from monobloc.ir.text import copy_graph
 from monobloc.link.objects import Module, context, module_key
 from monobloc.options import Options
 from monobloc.passes import Dump
-from monobloc.records import dataclass
 
 
 @dataclass

@@ -10,7 +10,7 @@ that fill it; on the linked image, with the symbols that do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from monobloc.codegen.interface import own_bank, shared_bytes
 from monobloc.codegen.lower import Lowered
@@ -21,7 +21,6 @@ from monobloc.link.flash import SHOWN, FlashError, constants_of, largest
 from monobloc.object import elf
 from monobloc.object.elf import Buffer
 from monobloc.options import Options
-from monobloc.records import dataclass
 from monobloc.targets import FLASH_HOLDS, RAM_HOLDS
 
 

@@ -12,7 +12,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from monobloc.object.fat import Object, Weight, weight_hash
 from monobloc.object.toolchain import CompileJob, LinkJob
 from monobloc.options import Options
 from monobloc.passes import PassContext, dump_to
-from monobloc.records import dataclass
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
 LOGICAL = ".logical"  # marks a value that is a permutation of a stored weight

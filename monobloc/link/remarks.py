@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from monobloc.cache import Cache, key, tree_digest
@@ -19,7 +19,6 @@ from monobloc.link.objects import INCLUDE
 from monobloc.link.stack import plain
 from monobloc.object import toolchain
 from monobloc.object.toolchain import CompileJob
-from monobloc.records import dataclass
 
 _PASSES = "inline|loop-vectorize"
 _ENTRY = re.compile(r"^--- !(\w+)\n(.*?)^\.\.\.$", re.MULTILINE | re.DOTALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from monobloc.cache import Cache
@@ -12,7 +12,6 @@ from monobloc.object import sysroot
 from monobloc.object.fat import Object
 from monobloc.object.toolchain import Libc
 from monobloc.options import Emit, Options
-from monobloc.records import dataclass
 
 Progress = Callable[[str], None]
 

@@ -13,7 +13,7 @@ without the models among them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from monobloc.codegen.names import identifier
@@ -25,7 +25,6 @@ from monobloc.link.objects import Module
 from monobloc.link.symbols import Symbols, is_code, read_symbols, used_by
 from monobloc.object.fat import Object
 from monobloc.options import Emit, Options
-from monobloc.records import dataclass
 
 
 class NotNeeded(LinkError):

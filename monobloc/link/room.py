@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.object import ar, elf
 from monobloc.object.elf import Elf
 from monobloc.object.fat import Weight
 from monobloc.object.strip import build_id_place
-from monobloc.records import dataclass
 
 LARGE = 1 << 12  # bytes; smaller ones are linked as they are, and see to it that there is room for the others
 PIECE = 1 << 20

@@ -18,7 +18,7 @@ import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from monobloc.errors import InternalError, LinkError
 from monobloc.object import elf
 from monobloc.object.elf import Buffer, Elf, Symbol
 from monobloc.object.strip import stripped_end
-from monobloc.records import dataclass
 
 LINK_FLAGS = ("--emit-relocs",)
 LTO_FLAGS = ("-mllvm", "-stack-size-section")

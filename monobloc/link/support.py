@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import write_atomic
@@ -14,7 +15,6 @@ from monobloc.link.request import Request
 from monobloc.object import fat, toolchain
 from monobloc.object.fat import Weight
 from monobloc.object.toolchain import CompileJob
-from monobloc.records import dataclass
 
 
 # -- weights ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import write_atomic
@@ -11,7 +12,6 @@ from monobloc.object import ar, bitcode, elf, slim, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.toolchain import LinkJob
 from monobloc.options import Options
-from monobloc.records import dataclass
 
 Chain = tuple[str, ...]  # who names a symbol, who names that, ... up to a root
 _NONE: frozenset[str] = frozenset()

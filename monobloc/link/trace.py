@@ -13,7 +13,7 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from monobloc.errors import MonoblocError
@@ -22,7 +22,6 @@ from monobloc.link.remarks import Remark
 from monobloc.link.stack import plain
 from monobloc.object import ar, elf
 from monobloc.object.elf import Buffer, Elf, Section, Symbol
-from monobloc.records import dataclass
 
 ENTRY = -1  # keeps what the image starts with or exports
 _STARTED = (".init", ".fini", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors")

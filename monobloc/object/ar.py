@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.errors import LinkError
 from monobloc.object.elf import Buffer
-from monobloc.records import dataclass
 
 ARCHIVE, THIN = b"!<arch>\n", b"!<thin>\n"
 _TABLES = {"/", "/SYM64/", "__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64"}

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from monobloc.errors import LinkError
 from monobloc.object.elf import Buffer
-from monobloc.records import dataclass
 
 MAGIC, WRAPPER = b"BC\xc0\xde", b"\xde\xc0\x17\x0b"
 FAT, EMBEDDED = ".llvm.lto", ".llvmbc"  # sections of native objects that hold it

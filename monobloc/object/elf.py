@@ -15,12 +15,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 from monobloc.errors import LinkError, UnsupportedError
-from monobloc.records import dataclass
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

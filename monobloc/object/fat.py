@@ -19,7 +19,7 @@ import re
 import struct
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from monobloc.cache import write_atomic
 from monobloc.errors import LinkError
 from monobloc.object import ar, elf
 from monobloc.object.elf import Buffer, Chunk, Later
-from monobloc.records import dataclass
 
 FORMAT = 1
 IR, BITCODE, SUMMARY = ".monobloc.ir", ".monobloc.bc", ".monobloc.summary"

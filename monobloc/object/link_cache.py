@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monobloc.cache import Cache, file_digest, file_state, key
 from monobloc.object import ar
-from monobloc.records import dataclass
 
 if TYPE_CHECKING:
     from monobloc.object.toolchain import LinkJob

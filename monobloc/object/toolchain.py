@@ -20,14 +20,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from monobloc.cache import Cache, key, tree_digest, write_atomic
 from monobloc.errors import Diagnostics, ToolchainError
 from monobloc.object.link_cache import known_link
-from monobloc.records import dataclass
 from monobloc.targets import Target
 
 Kind = Literal["native", "bitcode", "fat"]

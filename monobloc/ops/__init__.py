@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -31,7 +32,6 @@ from monobloc.ir.expr import Fn
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import TensorType
 from monobloc.ops.contract import Edge
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ selected, Softmax, another product. Shapes here: Q is [B, N, S, H], K and V [B, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from monobloc.ops import OpDef
 from monobloc.ops.build import read_as
 from monobloc.ops.fused import plus, slice_last
 from monobloc.ops.qlinear import product, scalar, scaled
-from monobloc.records import dataclass
 
 F32, I64 = DType.F32, DType.I64
 

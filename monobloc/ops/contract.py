@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-
-from monobloc.records import dataclass
 
 Topic = Literal["NaN", "infinities", "-0.0", "overflow", "division by 0", "indices", "ties", "nothing", "other"]
 NAN, INF = math.nan, math.inf

@@ -12,6 +12,7 @@ them, and at the end of an iteration the next ones are taken over. Rows to stack
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.interp import run_graph
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef
-from monobloc.records import dataclass
 
 UNBOUND = -1
 

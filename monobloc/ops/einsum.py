@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from monobloc.ops import Case, OpDef
 from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.elementwise import same_dtype
 from monobloc.ops.reduce import np_wide, wide
-from monobloc.records import dataclass
 
 Array = np.ndarray
 Attrs = dict[str, Any]

@@ -8,7 +8,7 @@ one value each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from monobloc.ops.ml_scores import (
     transform_of,
     transformed,
 )
-from monobloc.records import dataclass
 
 Array = np.ndarray
 Attrs = dict[str, Any]

@@ -16,6 +16,7 @@ mb/recurrent.h. Its inputs:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,6 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.contract import NAN, Edge, f32, i32
-from monobloc.records import dataclass
 
 Array = np.ndarray
 Attrs = dict[str, Any]

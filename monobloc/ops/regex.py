@@ -9,7 +9,7 @@ byte before it, which is part of a state, and from the byte that comes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.strings import string_shape, to_chars
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
-from monobloc.records import dataclass
 
 Array = np.ndarray
 Ranges = tuple[tuple[int, int], ...]  # of code points, first and last

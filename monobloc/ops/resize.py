@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.contract import NAN, Edge, f32
 from monobloc.ops.movement import clamp
 from monobloc.ops.shape import axes_of, only
-from monobloc.records import dataclass
 
 Array = np.ndarray
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")

@@ -7,6 +7,7 @@ these operators makes code, but where an index that is data picks one of several
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from monobloc.ir.graph import Value
@@ -15,7 +16,6 @@ from monobloc.ops import OpDef
 from monobloc.ops.movement import slice_of
 from monobloc.ops.reduce import normalized_axes
 from monobloc.ops.shape import reshape
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

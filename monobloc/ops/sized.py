@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy as np
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef
-from monobloc.records import dataclass
 
 OP = "Sized"
 

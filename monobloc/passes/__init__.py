@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +18,6 @@ from monobloc.ir.spool import Spool
 from monobloc.ir.text import is_inline, print_graph
 from monobloc.ir.verify import verify
 from monobloc.kernels.foreign import Row
-from monobloc.records import dataclass
 from monobloc.targets import Region, Target
 
 Dump = Callable[[str, Graph], None]  # (stem of a file, the graph as it is)

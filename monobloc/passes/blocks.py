@@ -16,6 +16,7 @@ products, with a scale for every row and block, as onnxruntime does. Elsewhere, 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from monobloc.ops.nbits import packed, planes
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES, FLOATS
 from monobloc.passes.rewrite import sweep_dead
-from monobloc.records import dataclass
 
 Array = np.ndarray
 MIN_ELEMENTS = 512

@@ -8,10 +8,11 @@ weights, which sums in int32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
-from monobloc.records import dataclass
 
 KERNEL_OPS = ("MatMul", "Conv")
 FLOATS = (DType.F32, DType.F16, DType.BF16)

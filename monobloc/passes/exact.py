@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +28,6 @@ from monobloc.passes.contraction import BYTES
 from monobloc.passes.integer import MAX_TERMS, Quantized
 from monobloc.passes.integer import dequantized as quantized
 from monobloc.passes.rewrite import Rule, apply_rules, made_by, sweep_dead
-from monobloc.records import dataclass
 
 F32, I32, I64 = DType.F32, DType.I32, DType.I64
 KINDS = (DType.I8, DType.U8, DType.I16, DType.U16)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE
 from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
-from monobloc.records import dataclass
 
 F32, I32 = DType.F32, DType.I32
 MAX_TERMS = (1 << 31) // (255 * 128) - 1  # products of bytes that an int32 holds for sure

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
-from monobloc.records import dataclass
 
 Number = int | float
 SLACK = {DType.F64: 2.0**-45, DType.F32: 2.0**-18, DType.F16: 2.0**-8, DType.BF16: 2.0**-5}

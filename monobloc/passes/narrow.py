@@ -15,7 +15,7 @@ instead of its terms, which is another rounding: `strict` folds all that has a s
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from monobloc.passes import PassContext
 from monobloc.passes.constants import fold_constant_nodes
 from monobloc.passes.contraction import ELEMENTS
 from monobloc.passes.rewrite import sweep_dead
-from monobloc.records import dataclass
 
 Array = np.ndarray
 STORED = tuple(d for d in ELEMENTS if d is not DType.F32)

@@ -13,6 +13,7 @@ or for `--optimize size`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from monobloc.ir.graph import Const, Graph, Node, Value, content_key
 from monobloc.ir.types import TensorType
@@ -20,7 +21,6 @@ from monobloc.ops import opdef
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import ELEMENTS, is_contraction, parts
 from monobloc.passes.fuse import fuse_group
-from monobloc.records import dataclass
 
 MIN_BYTES = 256
 # rough times on a present CPU, in nanoseconds, of which only the proportion matters

@@ -9,12 +9,11 @@ Every view is defined by a step, even if that step does no work: a value without
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from monobloc.errors import InternalError
 from monobloc.plan.model import Id, InPlace, Program, Value
-from monobloc.records import dataclass
 
 NOBODY = -1
 

@@ -10,13 +10,13 @@ about a pair is which differences of their offsets are forbidden: a few open int
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monobloc.plan.model import Buffer, align_up
-from monobloc.records import dataclass
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 

@@ -9,11 +9,11 @@ none, and keeps the smallest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from monobloc.plan.atoms import NOBODY, Atoms, Candidate
 from monobloc.plan.blocks import Block, Piece, joined
 from monobloc.plan.model import DEFAULT_ALIGN, InPlace
-from monobloc.records import dataclass
 
 BEFORE = -1  # the half step in which inputs are filled
 

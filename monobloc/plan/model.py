@@ -8,9 +8,7 @@ the given tuples, never on how ids compare or hash, so equal input gives an equa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from monobloc.records import dataclass
+from dataclasses import dataclass, field
 
 Id = int | str
 

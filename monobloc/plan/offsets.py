@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from monobloc.errors import InternalError
 from monobloc.plan.blocks import Block, Packing, packing, place_pinned, rectangle
@@ -18,7 +19,6 @@ from monobloc.plan.pack import (
 )
 from monobloc.plan.pack_exact import branch_and_bound
 from monobloc.plan.pack_repair import repair
-from monobloc.records import dataclass
 
 EXACT_BLOCKS = 80
 CORE_BLOCKS = 24

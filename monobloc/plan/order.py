@@ -9,12 +9,12 @@ Work goes to the part with the highest peak only: the others do not decide anyth
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from monobloc.plan.atoms import Atoms, resolve
 from monobloc.plan.model import USUAL, Budget, Program
 from monobloc.plan.schedule import Schedule, schedule_of
 from monobloc.plan.search import Found, beam, best_first, greedy
-from monobloc.records import dataclass
 
 EXACT_STEPS = 30
 EXACT_EVALUATIONS = 4_000_000

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monobloc.plan.blocks import Columns, Packing, profile
 from monobloc.plan.model import align_up
-from monobloc.records import dataclass
 
 SURE_ORDERS = 2  # tried even if the budget is too small for the size of the problem
 

@@ -14,10 +14,11 @@ never stops one from being pushed down.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from monobloc.plan.blocks import Packing, profile
 from monobloc.plan.model import align_up
 from monobloc.plan.pack import Placement
-from monobloc.records import dataclass
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from monobloc.plan.atoms import Atoms, Candidate, resolve
 from monobloc.plan.inplace import Layout, equal_size, layout
@@ -11,7 +11,6 @@ from monobloc.plan.model import USUAL, Budget, Id, Plan, Program
 from monobloc.plan.offsets import NEAR, Packed, pack
 from monobloc.plan.order import Order, order_atoms
 from monobloc.plan.verify import verify
-from monobloc.records import dataclass
 
 QUICK = 6  # choices are compared with this part of the budget; the winner gets all of it
 MANY_PAIRS = 400_000  # packing takes seconds from here on

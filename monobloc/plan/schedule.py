@@ -7,9 +7,9 @@ the order was that led there. That is what makes memoizing over states exact.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from monobloc.plan.atoms import NOBODY, Atoms, Candidate
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import NamedTuple
 
 from monobloc.plan.schedule import Schedule
-from monobloc.records import dataclass
 
 BRANCHES = 16  # most steps that beam search tries from one state
 

@@ -8,13 +8,13 @@ other ways. What takes memory but no room in the file (zeroed data) is listed ap
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from monobloc.codegen.lower import Lowered
 from monobloc.link.trace import ENTRY, Piece, Trace
 from monobloc.object import elf
 from monobloc.object.elf import Buffer, Elf
-from monobloc.records import dataclass
 from monobloc.report.demangle import readable
 from monobloc.report.extents import Extent, extents
 from monobloc.report.owners import FILE, UNKNOWN, Names, Owner, owners, table_of

@@ -7,14 +7,13 @@ whatever no header, table or section claims is padding, so the sum is the file's
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from monobloc.link.trace import ENTRY, Piece, Trace, numbered, pieces_of
 from monobloc.object import ar, elf
 from monobloc.object.elf import Buffer, Elf, Section
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

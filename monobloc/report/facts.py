@@ -4,6 +4,7 @@ that the same build gives the same report."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from monobloc.link.objects import Module, context, read_module
 from monobloc.object import ar, elf, fat
 from monobloc.options import Options
 from monobloc.passes import run_passes
-from monobloc.records import dataclass
 from monobloc.report import boxes, changes, llvm
 
 FORMAT = 2

@@ -11,13 +11,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from monobloc.codegen.interface import own_bank
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.names import mangle, scoped
 from monobloc.link.trace import Piece, Trace
-from monobloc.records import dataclass
 
 _GENERATED = re.compile(r"([^.]+)\.(layer_.+|run|interface)\.c\.(?:native|bitcode|fat)\.o")
 _C_LIBRARY = re.compile(

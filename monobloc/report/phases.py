@@ -12,12 +12,10 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-from monobloc.records import dataclass
 
 _EVERY = 0.02  # seconds between samples
 _PHASES = {"reading": "reading models", "finding": "finding live outputs", "optimizing": "optimizing models",

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from monobloc.records import dataclass
 from monobloc.report.demangle import readable
 
 Report = dict[str, Any]

@@ -11,11 +11,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 from monobloc.errors import UnsupportedError
-from monobloc.records import dataclass
 from monobloc.targets._host import HostCpu, host_cpu
 from monobloc.targets._memory import FLASH_HOLDS, RAM_HOLDS, Region
 from monobloc.targets._memory import NAME as REGION_NAME

@@ -7,9 +7,8 @@ name lies in virtual machines), on AArch64 the HWCAP bits.
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 from pathlib import Path
-
-from monobloc.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Literal
-
-from monobloc.records import dataclass
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 RAM_HOLDS, FLASH_HOLDS = ("hot", "io"), ("cold", "weights")

@@ -11,7 +11,6 @@ import monobloc
 ROOT = Path(monobloc.__file__).parent
 # Who may import whom: a layer imports itself and what stands before it.
 LAYERS = (
-    ("records",),
     ("errors",),
     ("targets", "plan", "kernels", "cache"),
     ("ir", "options"),

@@ -6,6 +6,8 @@ run.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from monobloc.frontend.tflite.arithmetic import rescale
@@ -19,7 +21,6 @@ from monobloc.ir.types import DType
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
-from monobloc.records import dataclass
 
 F32, I8, I16, I32 = DType.F32, DType.I8, DType.I16, DType.I32
 

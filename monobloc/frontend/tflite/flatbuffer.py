@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from monobloc.errors import ModelError
-from monobloc.records import dataclass
 
 MAX_READS = 20_000_000
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,7 +22,6 @@ from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.movement import transpose
 from monobloc.ops.quant import limits
-from monobloc.records import dataclass
 
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 EMPTY = Table(Data(memoryview(bytes([4, 0, 4, 0, 4, 0, 0, 0]))), 4)  # a table without fields

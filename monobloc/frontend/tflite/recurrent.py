@@ -8,7 +8,7 @@ after the last step is state: it is there in the next run.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
 from monobloc.ops.tfl_lstm8 import PLAIN
 from monobloc.ops.tfl_rnn import ACTIVATIONS
-from monobloc.records import dataclass
 
 F32, I8, I16, I32 = DType.F32, DType.I8, DType.I16, DType.I32
 

@@ -6,7 +6,7 @@ Slot numbers are those of `schema.fbs`, which never reuses one.
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ from monobloc.errors import ModelError
 from monobloc.frontend.formats import is_tflite
 from monobloc.frontend.tflite.flatbuffer import Data, Table
 from monobloc.ir.types import DType
-from monobloc.records import dataclass
 
 MAX_TENSORS = 1 << 20
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.frontend.torch.windows import along
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.records import dataclass
 
 MOVED = (*MOVES, "clone.default", "alias.default", "detach.default", "contiguous.default", "sum.dim_IntList")
 

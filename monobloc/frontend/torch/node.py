@@ -7,6 +7,7 @@ operator needs is known in one place. Types are promoted by PyTorch's own rules,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,7 +23,6 @@ from monobloc.ops import onnx_names
 from monobloc.ops.build import Builder
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.shape import reshape
-from monobloc.records import dataclass
 
 Number = int | float | bool
 Results = Any  # a value or number, or a list of them as the operator gives them

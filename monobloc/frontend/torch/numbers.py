@@ -7,6 +7,7 @@ slice is read or written by index; how long that is must be known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.ops.shape import reshape
-from monobloc.records import dataclass
 
 ITEM = "_local_scalar_dense.default"
 PYTHON = {"add": "Add", "sub": "Sub", "mul": "Mul"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import torch
 
 from monobloc.errors import ModelError
 from monobloc.frontend.torch.archive import load, quietly
-from monobloc.records import dataclass
 
 PRODUCER = f"PyTorch {torch.__version__}"
 OPSETS = {"aten": int(torch._C._get_max_operator_version())}
