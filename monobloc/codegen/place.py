@@ -128,7 +128,7 @@ def place(g: Graph, ctx: PassContext, scratch_bytes: Mapping[Node, int], room: R
         arena=made.arena,
         bound=made.bound,
         order_optimal=made.order_optimal,
-        banks=_banks(made, regions),
+        banks=_banks(made, regions, room is not None),
         inner={r: order for r, order in found.order.items() if r is not g},
     )
 
@@ -192,15 +192,18 @@ def _arrange(
     return _Arranged(g, aliases, program, plan.make_plan(program), needs, regions)
 
 
-def _banks(made: plan.Plan, regions: Sequence[Region]) -> tuple[Bank, ...]:
-    """The planner puts everything that lives for all time below the rest, in each region."""
-    out = []
-    for s in made.stretches:
-        r = regions[s.region - 1] if s.region else None
+def _banks(made: plan.Plan, regions: Sequence[Region], every: bool) -> tuple[Bank, ...]:
+    """The planner puts everything that lives for all time below the rest, in each region. `every`: empty banks too, as
+    versions of one program need them, where one may use what another does not."""
+    out: list[Bank] = []
+    used = {s.region: s for s in made.stretches}
+    for k, r in enumerate((None, *regions)):
+        end = out[-1].start + out[-1].bytes if out else 0
+        s = used.get(k) or plan.Stretch(k, *[plan.align_up(end, ALIGN)] * 3)
         name = f"{r.name}_" if r else ""
-        if s.floor > s.start or r is None:
+        if s.floor > s.start or r is None or every:
             out.append(Bank(f"{name}io", s.start, s.floor - s.start, True, r))
-        if s.end > s.floor or r is None:
+        if s.end > s.floor or r is None or every:
             out.append(Bank(f"{name}work", s.floor, s.end - s.floor, False, r))
     return tuple(out)
 

@@ -72,7 +72,8 @@ def _required(
     where: dict[plan.Id, int] = {}
     for k, r in enumerate(regions, 1):
         for v in program.values:
-            if v.id not in where and (named.get(v.id, frozenset()) & set(r.hold) or (v.pinned and "io" in r.hold)):
+            io = v.pinned and v.id in named and "io" in r.hold  # the run's dimensions have no name, and stay
+            if v.id not in where and (named.get(v.id, frozenset()) & set(r.hold) or io):
                 where[v.id] = k
     return where
 

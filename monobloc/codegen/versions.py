@@ -17,8 +17,7 @@ import numpy as np
 from monobloc.codegen.interface import Interface, Port
 from monobloc.codegen.lower import Lowered, generate
 from monobloc.codegen.lower import lower as lower_one
-from monobloc.codegen.place import Bank
-from monobloc.codegen.regions import ram_regions
+from monobloc.codegen.place import ALIGN, Bank
 from monobloc.codegen.sizes import Sizes, Version, check_names, room_of
 from monobloc.errors import InternalError, UnsupportedError
 from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_of, told
@@ -27,6 +26,7 @@ from monobloc.ir.symbolic import Space, TooMany, conditions_at, cover, is_open
 from monobloc.ir.text import copy_graph
 from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
+from monobloc.plan import align_up
 
 
 def lower_all(
@@ -36,9 +36,6 @@ def lower_all(
     every = list(graphs)
     if not every[0].dims:
         return lower_one(every[0], ctx, prefix, title, dump, profile)
-    if ram_regions(ctx.regions):
-        raise UnsupportedError(f"`{title}` takes several sizes, which memory regions do not hold yet",
-                               hints=["give each dimension one size, or leave the regions out"])
     if sized := [n for g in every for n, v in g.outputs if sizes_of(v) is not None]:
         raise UnsupportedError(f"the size of output `{sized[0]}` of `{title}` is data, and the model takes several "
                                "sizes; both at once are not supported", hints=["give each dimension one size"])
@@ -117,17 +114,19 @@ def _dump_of(dump: Dump | None, k: int) -> Dump | None:
 
 # -- what they have in common ---------------------------------------------------------------------------
 def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> Interface:
-    first = made[0].interface
-    _check_alike(made)
+    banks = _banks([x.interface.banks for x in made])
+    every = [_placed(x.interface, banks) for x in made]
+    _check_alike(made, every)
+    first = every[0]
     versions = tuple(
         Version(_fixed(x.graph), tuple(x.graph.space.conditions if x.graph.space else ()), x.unit.parts,
                 *(tuple(p.shape for p in ports) for ports in _ports(x.interface)))
         for x in made)
-    inputs, outputs = (tuple(map(_largest, zip(*(_ports(x.interface)[k] for x in made), strict=True))) for k in (0, 1))
+    inputs, outputs = (tuple(map(_largest, zip(*(_ports(i)[k] for i in every), strict=True))) for k in (0, 1))
     weights = {v.const.key: v.type.bytes for x in made for v in x.unit.weights.values() if v.const is not None}
     return replace(
         first, prefix=prefix, inputs=inputs, outputs=outputs, parts=tuple(p for v in versions for p in v.parts),
-        arena=max(x.interface.arena for x in made), banks=_banks([x.interface.banks for x in made]),
+        arena=banks[-1].start + banks[-1].bytes, banks=banks,
         weights_bytes=sum(weights.values()), sizes=Sizes(dims, versions),
     )
 
@@ -146,15 +145,29 @@ def _largest(ports: tuple[Port, ...]) -> Port:
 
 
 def _banks(every: Sequence[tuple[Bank, ...]]) -> tuple[Bank, ...]:
-    """Each as large as the largest version needs."""
-    return tuple(replace(b[0], bytes=max(x.bytes for x in b)) for b in zip(*every, strict=True))
+    """Each as large as the largest version needs, one behind the other as in every version."""
+    out: list[Bank] = []
+    for same in zip(*every, strict=True):
+        end = out[-1].start + out[-1].bytes if out else 0
+        behind = bool(out) and out[-1].region == same[0].region  # in one region with the one before
+        out.append(replace(same[0], start=end if behind else align_up(end, ALIGN), bytes=max(b.bytes for b in same)))
+    return tuple(out)
 
 
-def _check_alike(made: Sequence[Lowered]) -> None:
+def _placed(i: Interface, banks: Sequence[Bank]) -> Interface:
+    """The interface with its ports where the program's banks lie."""
+    def moved(p: Port) -> Port:
+        sizes = None if p.sizes is None else moved(p.sizes)
+        return replace(p, offset=p.offset - i.banks[p.bank].start + banks[p.bank].start, sizes=sizes)
+
+    inputs, outputs = (tuple(map(moved, ports)) for ports in _ports(i))
+    return replace(i, inputs=inputs, outputs=outputs, states=tuple((moved(a), moved(b)) for a, b in i.states))
+
+
+def _check_alike(made: Sequence[Lowered], interfaces: Sequence[Interface]) -> None:
     """Ports lie at the same places in all versions, and state is of one type."""
-    first = made[0].interface
-    for x in made:
-        i = x.interface
+    first = interfaces[0]
+    for x, i in zip(made, interfaces, strict=True):
         kept = [[(a.type, b.type) for a, b in j.states] for j in (i, first)]
         if kept[0] != kept[1] or any(is_open(d) for a, _ in i.states for d in a.shape):
             names = ", ".join(f"`{a.name}`" for a, _ in i.states)
