@@ -8,9 +8,12 @@ linked and the whole model give the same image, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph, Value
+from monobloc.ir.symbolic import same_shape
+from monobloc.ir.text import copy_graph
 from monobloc.link import header
 from monobloc.link.bind import Fixed, specialize
 from monobloc.link.clone import clone
@@ -90,18 +93,26 @@ def _merge_parts(parts: Sequence[Module]) -> Module:
                  for k in sorted(set(have)) if have.count(k) > 1]
         raise LinkError(f"parts of `{first.title}` are missing or twice: have {have}, need {want}", notes=twice,
                         hints=[f"link part {k} of {len(want)} too" for k in missing])
-    g = Graph(first.graph.name)
+    graphs = [_joined([replace(m, graph=m.graphs[k], more=()) for m in ordered]) for k in range(len(first.graphs))]
+    return Module(graphs[0], first.prefix, first.title, first.origin, more=tuple(graphs[1:]))
+
+
+def _joined(parts: Sequence[Module]) -> Graph:
+    """One version of the model, in the space of its first part."""
+    first, info = parts[0].graph, _part(parts[0])
+    g = Graph(first.name)
+    g.dims, g.at, g.space = first.dims, first.at, first.space
     env: dict[str, Value] = {}
-    for m in ordered:
-        _append(g, m, env)
-    outputs = {name: env[v] for m in ordered for name, v in _part(m).model_outputs}
-    for n in first.part.all_inputs:
+    for m in parts:
+        _append(g, m if g.space is None else replace(m, graph=copy_graph(m.graph, lambda _: first.space)), env)
+    outputs = {name: env[v] for m in parts for name, v in _part(m).model_outputs}
+    for n in info.all_inputs:
         if n not in env:
-            raise LinkError(f"no part of `{first.title}` has its input `{n}`")
+            raise LinkError(f"no part of `{parts[0].title}` has its input `{n}`")
     inputs = {v.name: v for v in g.inputs}
-    g.inputs = [inputs[n] for n in first.part.all_inputs]
-    g.outputs = [(n, outputs[n]) for n in first.part.all_outputs]
-    return Module(g, first.prefix, first.title, first.origin)
+    g.inputs = [inputs[n] for n in info.all_inputs]
+    g.outputs = [(n, outputs[n]) for n in info.all_outputs]
+    return g
 
 
 def _part(m: Module) -> PartInfo:
@@ -149,7 +160,7 @@ def _append(g: Graph, m: Module, env: dict[str, Value]) -> None:
             env[v.name] = g.add_input(v.name, v.type)
             env[v.name].origin = v.origin
         met = env[v.name]
-        if (met.dtype, met.shape) != (v.dtype, v.shape):
+        if met.dtype != v.dtype or not same_shape(met.shape, v.shape):
             raise LinkError(f"{m.origin}: tensor `{v.name}` is {v.type} here and {met.type} where it is made")
         local[v] = met
     clone(g, m.graph, local, env)

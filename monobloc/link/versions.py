@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from monobloc.errors import UnsupportedError
 from monobloc.link.objects import Module
 
 Step = Callable[[list[Module]], list[Module]]
@@ -23,11 +22,3 @@ def each_version(modules: Sequence[Module], step: Step) -> list[Module]:
         more = [step([*first[:k], replace(m, graph=g, more=()), *first[k + 1 :]])[k].graph for g in m.more]
         out[k] = replace(out[k], more=tuple(more))
     return out
-
-
-def refuse(m: Module, what: str) -> None:
-    """An error where only a model of one size can go on."""
-    if m.graph.dims:
-        sizes = " ".join(f"{d.name}={d}" for d in m.graph.dims)
-        raise UnsupportedError(f"`{m.title}` takes several sizes ({sizes}), and {what} takes models of one size",
-                               hints=[f"compile it with `--dim {m.graph.dims[0].name}={m.graph.dims[0].most}`"])
