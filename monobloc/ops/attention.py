@@ -18,6 +18,7 @@ from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.build import read_as
 from monobloc.ops.fused import plus, slice_last
+from monobloc.ops.movement import slice_of
 from monobloc.ops.qlinear import product, scalar, scaled
 
 F32, I64 = DType.F32, DType.I64
@@ -41,6 +42,20 @@ def joined(b: Any, x: Value) -> Value:
 def remembered(b: Any, past: Value | None, new: Value) -> Value:
     """What is new behind what was"""
     return new if past is None or not past.type.size else b.one("Concat", past, new, axis=2)
+
+
+def written(b: Any, n: Any, past: Value | None, new: Value, before: Value, length: int) -> Value:
+    """The cache with the new elements behind those before, of fixed length"""
+    missing = length - (0 if past is None else past.shape[2])
+    cache = past
+    if missing:
+        fill = b.const(np.zeros((1, 1, 1, 1), new.dtype.numpy))
+        more = b.one("Expand", fill, shape=[*new.shape[:2], missing, new.shape[3]])
+        cache = more if past is None or not past.type.size else b.one("Concat", past, more, axis=2)
+    assert cache is not None
+    if new.shape[2] == length and before.const is not None and not before.const.array.any():
+        return new
+    return read_as(b, n, "TensorScatter", [cache, new, before], 24, axis=2)
 
 
 # -- the core -----------------------------------------------------------------------------------------
@@ -188,13 +203,56 @@ class MultiHeadAttention(OpDef):
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         query, key, value, bias, mask, added, past_k, past_v, past_length, beams = [*n.inputs, *[None] * 10][:10]
-        if past_length is not None or beams is not None or n.n_outputs > 3:
-            n.unsupported("a cache that is shared between past and present, beams, or the output of scores")
-        count = int(n.attrs["num_heads"])
-        q, k, v = self._parts(b, n, query, key, value, bias, count)
-        k, v = remembered(b, past_k, k), remembered(b, past_v, v)
-        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), encoder_masks(b, n, q, k, mask, added)))
-        return [y, k, v][: n.n_outputs]
+        return self.decoded(b, n, [query, key, value, bias], [mask, added], [past_k, past_v], past_length, beams)
+
+    def decoded(
+        self, b: Any, n: Any, parts: list[Any], masks: list[Value | None], past: list[Value | None],
+        past_length: Value | None, beams: Value | None,
+    ) -> Sequence[Value | None]:
+        """With a past that grows, or one of fixed length, of which `past_length` keys count"""
+        if n.n_outputs > 3:
+            n.unsupported("the output of scores")
+        query, key, value, bias = parts
+        q, *new = self._parts(b, n, query, key, value, bias, int(n.attrs["num_heads"]))
+        scale, (mask, added) = float(n.attrs.get("scale", 0.0)), masks
+        if past_length is None:
+            if beams is not None:
+                n.fail("cache_indirection needs past_sequence_length")
+            k, v = (remembered(b, p, x) for p, x in zip(past, new, strict=True))
+            y = attend(b, n, q, k, v, scale, encoder_masks(b, n, q, k, mask, added))
+            return [joined(b, y), k, v][: n.n_outputs]
+        if past[0] is None or past[1] is None or past_length.type.size != 1:
+            n.fail(f"past_sequence_length is {past_length.type}, and needs past keys and values")
+        before = b.one("Expand", b.one("Reshape", b.one("Cast", past_length, to=I64), shape=[1]), shape=[q.shape[0]])
+        k, v = present = [written(b, n, p, x, before, p.shape[2]) for p, x in zip(past, new, strict=True) if p]
+        if beams is not None:
+            k, v = (self._of_beams(b, n, x, beams, before) for x in (k, v))
+        length = next((m.shape[-1] for m in masks if m is not None and m.type.rank > 1), k.shape[2])
+        k, v = (slice_of(b, x, [*((0, 1, d) for d in x.shape[:2]), (0, 1, length), (0, 1, x.shape[3])]) for x in (k, v))
+        seen = encoder_masks(b, n, q, k, mask, added)
+        seen.kept = self._until(b, n, before, q.shape[2], length)
+        return [joined(b, attend(b, n, q, k, v, scale, seen)), *present][: n.n_outputs]
+
+    def _until(self, b: Any, n: Any, before: Value, steps: int, length: int) -> Any:
+        """[B, 1, S, T]: keys up to the query's own, or up to the last"""
+        last = np.arange(steps) if n.attrs.get("unidirectional", 0) else np.full(1, steps - 1)
+        end = b.one("Add", b.one("Reshape", before, shape=[before.shape[0], 1, 1, 1]), b.const(last[:, None], I64))
+        return b.one("LessOrEqual", b.const(np.arange(length), I64), end)
+
+    def _of_beams(self, b: Any, n: Any, x: Value, beams: Value, before: Value) -> Any:
+        """The cache of which `beams` [groups, beams, T] says for every beam and key which beam of its group has it"""
+        batch, count, length, size = x.shape
+        if beams.type.rank != 3 or beams.shape[0] * beams.shape[1] != batch or beams.shape[2] < length:
+            n.fail(f"cache_indirection is {beams.type} for a cache of {list(x.shape)}")
+        groups, width, _ = beams.shape
+        chosen = slice_of(b, beams, [(0, 1, groups), (0, 1, width), (0, 1, length)])
+        chosen = b.one("Reshape", b.one("Cast", chosen, to=I64), shape=[batch, length])
+        first = b.const(np.repeat(np.arange(groups) * width, width)[:, None], I64)
+        own = b.one("GreaterOrEqual", b.const(np.arange(length), I64), b.one("Reshape", before, shape=[batch, 1]))
+        row = b.one("Where", own, b.const(np.arange(batch)[:, None], I64), b.one("Add", chosen, first))
+        at = b.one("Add", b.one("Mul", row, b.const(length, I64)), b.const(np.arange(length), I64))
+        flat = b.one("Reshape", b.one("Transpose", x, perm=[0, 2, 1, 3]), shape=[batch * length, count, size])
+        return b.one("Transpose", b.one("Gather", flat, at, axis=0), perm=[0, 2, 1, 3])
 
     def _parts(
         self, b: Any, n: Any, query: Value, key: Value | None, value: Value | None, bias: Value | None, count: int
@@ -223,3 +281,18 @@ class MultiHeadAttention(OpDef):
             n.fail(f"{x.type} is not [batch, sequence, heads, {parts}, size]")
         x = b.one("Transpose", x, perm=[3, 0, 2, 1, 4])
         return [b.one("Reshape", slice_first(b, n, x, k, k + 1), shape=list(x.shape[1:])) for k in range(parts)]
+
+
+class DecoderMaskedMultiHeadAttention(MultiHeadAttention):
+    """MultiHeadAttention of one token, with a cache of fixed length, or over keys and values of another layer"""
+
+    name = "DecoderMaskedMultiHeadAttention"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        query, key, value, mask, added, past_k, past_v, past_length, width, beams, bias = [*n.inputs, *[None] * 11][:11]
+        refuse(n, output_qk=0)
+        if key is None or value is None:
+            n.unsupported("queries, keys and values in one tensor")
+        if width is not None and beams is not None and int(n.const(8).reshape(())) != beams.shape[1]:
+            n.fail(f"cache_indirection {beams.type} is for another beam_width than {n.const(8)}")
+        return self.decoded(b, n, [query, key, value, bias], [mask, added], [past_k, past_v], past_length, beams)

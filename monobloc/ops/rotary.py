@@ -10,7 +10,7 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.attention import Masks, attend, heads, joined, refuse
+from monobloc.ops.attention import Masks, attend, heads, joined, refuse, written
 from monobloc.ops.build import read_as
 from monobloc.ops.fused import slice_last
 
@@ -141,7 +141,7 @@ class GroupQueryAttention(OpDef):
         total = ins[6].const
         held = 0 if past_k is None else past_k.shape[2]
         length = max(held, steps if total is None else int(total.array.reshape(())))
-        k, v = (self._written(b, n, past, x, before, length) for past, x in ((past_k, k), (past_v, v)))
+        k, v = (written(b, n, past, x, before, length) for past, x in ((past_k, k), (past_v, v)))
         masks = self._masks(b, n, known, before, steps, length, ins)
         y = attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks)
         return [joined(b, y), k, v][: n.n_outputs]
@@ -172,19 +172,6 @@ class GroupQueryAttention(OpDef):
         """[B, S]: the new elements count on from what was before them"""
         return b.one("Add", b.one("Reshape", before, shape=[batch, 1]), b.const(np.arange(steps)[None, :], I64))
 
-    def _written(self, b: Any, n: Any, past: Value | None, new: Value, before: Value, length: int) -> Value:
-        """The cache with the new elements behind those before, of fixed length"""
-        missing = length - (0 if past is None else past.shape[2])
-        cache = past
-        if missing:
-            fill = b.const(np.zeros((1, 1, 1, 1), new.dtype.numpy))
-            more = b.one("Expand", fill, shape=[*new.shape[:2], missing, new.shape[3]])
-            cache = more if past is None or not past.type.size else b.one("Concat", past, more, axis=2)
-        assert cache is not None
-        if new.shape[2] == length and before.const is not None and not before.const.array.any():
-            return new
-        return read_as(b, n, "TensorScatter", [cache, new, before], 24, axis=2)
-
     def _masks(
         self, b: Any, n: Any, known: Value, before: Value, steps: int, length: int, ins: list[Value | None]
     ) -> Masks:
@@ -206,3 +193,53 @@ class GroupQueryAttention(OpDef):
         if ins[10] is not None:
             masks.added.append(ins[10])
         return masks
+
+
+class SparseAttention(GroupQueryAttention):
+    """GroupQueryAttention of which each head sees some blocks of keys alone: those that its layout lists for the block
+    of its query. Layouts are in compressed rows, and heads take them in turns."""
+
+    name = "SparseAttention"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        past_k, past_v, totals = n.inputs[3], n.inputs[4], n.inputs[8]
+        q, k, v = self._parts(b, n, *n.inputs[:3])
+        batch, steps, length = q.shape[0], q.shape[2], past_k.shape[2]
+        if past_k.type.rank != 4 or past_v.shape[:3] != past_k.shape[:3] or totals.shape != (batch,):
+            n.fail(f"has caches {past_k.type} and {past_v.type}, and lengths {totals.type}")
+        known = b.one("Cast", totals, to=I64)
+        before = b.one("Max", b.one("Sub", known, b.const(steps, I64)), b.const(0, I64))
+        if n.attrs.get("do_rotary", 0):
+            cos, sin = n.input(9), n.input(10)
+            if cos is None or sin is None:
+                n.fail("do_rotary needs cos_cache and sin_cache")
+            turn, at = bool(n.attrs.get("rotary_interleaved", 0)), self._positions(b, before, batch, steps)
+            q, k = (rotated(b, n, x, at, cos, sin, turn) for x in (q, k))
+        k, v = (written(b, n, past, x, before, length) for past, x in ((past_k, k), (past_v, v)))
+        masks = self._masks(b, n, known, before, steps, length, [None] * 17)
+        masks.kept = b.one("And", masks.kept, self._blocks(b, n, before, steps, length))
+        return [joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks)), k, v][: n.n_outputs]
+
+    def _blocks(self, b: Any, n: Any, before: Value, steps: int, length: int) -> Any:
+        """[B, N, S, T]: whether the block of a key is listed for that of a query"""
+        layouts, size = self._layouts(n), int(n.attrs["sparse_block_size"])
+        keys = np.arange(length) // size
+        if size < 1 or keys[-1] >= layouts.shape[2]:
+            n.fail(f"has layouts of {layouts.shape[2]} blocks of {size} for caches of {length} keys")
+        row = b.one("Div", self._positions(b, before, before.shape[0], steps), b.const(size, I64))
+        seen = b.one("Gather", b.const(layouts), row, axis=1)
+        seen = b.one("Gather", seen, b.const(keys), axis=3)
+        seen = b.one("Gather", seen, b.const(np.arange(int(n.attrs["num_heads"])) % len(layouts)), axis=0)
+        return b.one("Transpose", seen, perm=[1, 0, 2, 3])
+
+    def _layouts(self, n: Any) -> np.ndarray:
+        """[layouts, blocks, blocks]"""
+        rows, columns = n.const(5), n.const(6)
+        if rows.ndim != 2 or columns.ndim != 2 or len(rows) != len(columns) or not len(rows):
+            n.fail(f"has rows {list(rows.shape)} and columns {list(columns.shape)} of layouts",
+                   hint="they are [layouts, blocks + 1] and [layouts, entries]")
+        out = np.zeros((len(rows), rows.shape[1] - 1, rows.shape[1] - 1), bool)
+        for layout, row, column in zip(out, rows, columns, strict=True):
+            for k, (first, end) in enumerate(zip(row, row[1:], strict=False)):
+                layout[k, column[first:end]] = True
+        return out

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
-from test_microsoft import F, agree, compiled, f32, node
+from test_microsoft import F, agree, compiled, f32, near, node, remember, runtime
+from test_o2_onnx import Array, ours
 
 from monobloc.errors import MonoblocError
 from monobloc.frontend.importer import load_onnx
@@ -160,6 +163,81 @@ def test_causal_convolution() -> None:
     for attrs, message in (({"ndim": 2}, "`ndim` = 2"), ({"state_window": 2}, "`state_window` = 2")):
         with pytest.raises(MonoblocError, match=message):
             load_onnx(node("CausalConvWithState", [x, w], 2, **attrs)[0])
+
+
+# -- attention by blocks ------------------------------------------------------------------------------------
+ROWS, COLUMNS = np.int32([[0, 1, 3, 5, 8], [0, 1, 3, 6, 9]]), np.int32([[0, 0, 1, 1, 2, 1, 2, 3, -1],
+                                                                       [0, 0, 1, 0, 1, 2, 0, 2, 3]])
+
+
+def in_place(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    """onnxruntime, with caches that are inputs and outputs at once, which it insists on"""
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    values = {k: ort.OrtValue.ortvalue_from_numpy(v.copy()) for k, v in feeds.items()}
+    bound = session.io_binding()
+    for name, value in values.items():
+        bound.bind_ortvalue_input(name, value)
+    bound.bind_output("y0")
+    for name, cache in (("y1", "x3"), ("y2", "x4")):
+        bound.bind_ortvalue_output(name, values[cache])
+    session.run_with_iobinding(bound)
+    return [v.numpy().copy() for v in bound.get_outputs()]
+
+
+@pytest.mark.parametrize(("steps", "before"), [(20, 0), (33, 0), (1, 37), (1, 15)])
+def test_sparse_attention(steps: int, before: int) -> None:
+    """Four heads of queries, two of keys, two layouts"""
+    batch, size, total = 2, 16, steps + before
+    q, k, v = (f32(batch, steps, heads * size) for heads in (4, 2, 2))
+    cache = [f32(batch, 2, 64, size), f32(batch, 2, 64, size)]
+    rest = [ROWS, COLUMNS, np.int32([total]), np.full(batch, total, np.int32)]
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "sparse_block_size": 16}
+    packed = [np.concatenate([q, k, v], 2), None, None]
+    for ins, more in (([q, k, v, *cache, *rest], {}), ([*packed, *cache, *rest], {"scale": 0.1}),
+                      ([q, k, v, *cache, *rest, f32(64, 8), f32(64, 8)], {"do_rotary": 1})):
+        model, feeds = node("SparseAttention", ins, 3, const=[5, 6], **attrs, **more)
+        got, want = ours(model, feeds), in_place(model, feeds)
+        for g, w in zip(got, want, strict=True):
+            part = (slice(None), slice(None), slice(0, total)) if w.ndim == 4 else ()
+            near("SparseAttention", g[part], w[part], 1e-4, 1e-5, 0)
+        remember(__name__, model, feeds, got, (1e-4, 1e-5, 0))
+    with pytest.raises(MonoblocError, match="layouts of 4 blocks of 8 for caches of 64"):
+        load_onnx(node("SparseAttention", ins, 3, const=[5, 6], **attrs | {"sparse_block_size": 8})[0])
+
+
+# -- one token after the other --------------------------------------------------------------------------------
+@pytest.mark.parametrize("op", ["MultiHeadAttention", "DecoderMaskedMultiHeadAttention"])
+def test_caches_of_fixed_length(op: str) -> None:
+    """Keys behind the past's are not looked at, and what comes out as present is what went in but for the new ones."""
+    masked = op.startswith("Decoder")
+    q, k, v, past, at = f32(2, 1, 32), f32(2, 1, 32), f32(2, 1, 32), [f32(2, 2, 8, 16), f32(2, 2, 8, 16)], np.int32([5])
+    attrs = {"num_heads": 2, **({"past_present_share_buffer": 1} if masked else {})}
+    mask, added, bias = np.int32([[1, 1, 0, 1, 1, 1], [1] * 6]), f32(1, 2, 1, 6), f32(96)
+    turns = np.int32([[[0, 1, 1, 0, 1, 7, 7, 7], [1, 0, 0, 1, 1, 7, 7, 7]]])
+    none = [None] * 4
+    for m, a, c, beams in (none, (mask, added, None, None), (None, None, bias, None), (*none[1:], turns)):
+        if masked:
+            ins = [q, k, v, m, a, *past, at, np.int32([2]) if beams is not None else None, beams, c]
+        elif beams is None:
+            ins = [q, k, v, c, m, a, *past, at]
+        else:
+            continue
+        model, feeds = node(op, ins, 3, const=[8] if beams is not None else [], **attrs)
+        got, want = ours(model, feeds), runtime(model, feeds)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-5)
+        for g, w, p in zip(got[1:], want[1:], past, strict=True):
+            np.testing.assert_array_equal(g[:, :, :6], w[:, :, :6])
+            np.testing.assert_array_equal(g[:, :, 6:], p[:, :, 6:])
+        remember(__name__, model, feeds, got, (1e-4, 1e-5, 0))
+
+
+def test_decoding_over_another_layer() -> None:
+    q, kv = f32(2, 1, 32), [f32(2, 2, 7, 16), f32(2, 2, 7, 16)]
+    agree("DecoderMaskedMultiHeadAttention", [q, *kv], num_heads=2)
+    agree("DecoderMaskedMultiHeadAttention", [q, *kv, np.int32([[1] * 5 + [0] * 2] * 2)], num_heads=2)
+    for ins, attrs, message in (([q], {}, "in one tensor"), ([q, *kv], {"output_qk": 1}, "`output_qk` = 1")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("DecoderMaskedMultiHeadAttention", ins, num_heads=2, **attrs)[0])
 
 
 def test_compiled(tmp_path: Path, cache: Path) -> None:

@@ -88,5 +88,37 @@ def test_experts_that_are_refused() -> None:
             load_onnx(node("QMoE", ins, **attrs)[0])
 
 
+# -- products ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("block", [16, 64])
+def test_weights_out_of_a_table(kind: int, block: int) -> None:
+    for k, columns in ((32, 5), (10, 3), (7, 9)):  # the last blocks are not full, and the last byte is half empty
+        q, most = some(np.uint8, (columns * k + 1) // 2), (RNG.random(-(-columns * k // block)) + 0.1).astype(F)
+        attrs = {"K": k, "N": columns, "block_size": block, "quant_type": kind}
+        agree("MatMulBnb4", [f32(2, 3, k), q, most], const=[1, 2], **attrs)
+    attrs = {"K": 32, "N": 5, "block_size": 16, "quant_type": kind}
+    q, most = some(np.uint8, 80), f32(10)
+    for ins, more, message in (([f32(2, 31), q, most], {}, "is no product with"),
+                               ([f32(2, 32), q, most], {"block_size": 24}, "in blocks of 24"),
+                               ([f32(2, 5), q, most], {"transB": 0}, "which training alone has")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("MatMulBnb4", ins, const=[1, 2], **attrs | more)[0])
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_blocks_that_hold_their_scale(kind: int) -> None:
+    for k, columns in ((64, 3), (40, 2), (32, 7)):
+        blob = some(np.uint8, columns, -(-k // 32), 20 + kind)
+        blob[:, :, :4] = RNG.uniform(0.01, 0.1, (*blob.shape[:2], 1)).astype(F).view(np.uint8)
+        if kind:
+            blob[:, :, 4] &= 15
+        ins = [f32(2, 3, k), blob.ravel(), np.int64([k, columns])]
+        agree("MatMulFpQ4", ins, const=[1, 2], blk_quant_type=kind)
+    for shape, message in (([64, 2], "are no product"), ([32, 2], "has 147 bytes")):
+        with pytest.raises(MonoblocError, match=message if kind else message.replace("147", "140")):
+            load_onnx(node("MatMulFpQ4", [f32(2, 32), blob.ravel(), np.int64(shape)], const=[1, 2],
+                           blk_quant_type=kind)[0])
+
+
 def test_compiled(tmp_path: Path, cache: Path) -> None:
     compiled(__name__, tmp_path, cache)
