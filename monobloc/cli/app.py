@@ -30,6 +30,7 @@ from monobloc.cli.flags import (
     Flags,
     takes,
 )
+from monobloc.cli.light import light_onnx
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -127,6 +128,7 @@ def check(files: list[Path], json: bool, flags: Flags) -> int:
        groups=(MACHINE, PROGRAM, MODEL, FIXED, SOURCE, CODE, LINK, WORK, DUMP, RESULT, PROJECT))
 def build(files: list[str], output: Path | None, flags: Flags) -> int:
     """Compile and link models, C and C++ sources, objects and archives. Without files: the project's."""
+    light_onnx()
     from monobloc.cli import make
 
     return make.build(files, output, flags)
@@ -137,6 +139,7 @@ def build(files: list[str], output: Path | None, flags: Flags) -> int:
        groups=(MACHINE, MODEL, FIXED, PARTS, SOURCE, CODE, WORK, DUMP, RESULT, PROJECT))
 def compile_(file: Path, output: Path | None, header: Path | None, flags: Flags) -> int:
     """Stage 1: a model, or a C or C++ file, becomes an object that any linker takes."""
+    light_onnx()
     from monobloc.cli import make
 
     return make.compile_one(file, output, header, flags)
@@ -147,6 +150,7 @@ def compile_(file: Path, output: Path | None, header: Path | None, flags: Flags)
        groups=(MACHINE, PROGRAM, FIXED, CODE, LINK, WORK, DUMP, RESULT))
 def link(files: list[str], output: Path | None, relocatable: bool, flags: Flags) -> int:
     """Stage 2: objects and archives become an image, optimized as one program."""
+    light_onnx()
     from monobloc.cli import make
 
     return make.link(files, output, relocatable, flags)

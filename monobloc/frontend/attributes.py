@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 
 from monobloc.errors import ModelError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.tensors import sparse_tensor, tensor
 
-A = onnx.AttributeProto
+A = proto.AttributeProto
 _SCALARS: dict[int, str] = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", A.TYPE_PROTO: "tp",
                             A.SPARSE_TENSOR: "sparse_tensor"}
 _LISTS: dict[int, str] = {
@@ -33,12 +33,12 @@ _REFUSED: dict[int, str] = {
 class SubGraph:
     """A nested graph and the frame whose names it may use"""
 
-    graph: onnx.GraphProto
+    graph: proto.GraphProto
     frame: Any
 
 
 def read_attributes(
-    node: onnx.NodeProto, bound: Mapping[str, Any] | None, frame: Any, files: ExternalFiles
+    node: proto.NodeProto, bound: Mapping[str, Any] | None, frame: Any, files: ExternalFiles
 ) -> dict[str, Any]:
     """All attributes of a node. `bound` are those of the function whose body the node stands in."""
     out: dict[str, Any] = {}
@@ -58,7 +58,7 @@ def read_attributes(
     return out
 
 
-def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> Any:
+def read_attribute(a: proto.AttributeProto, frame: Any, files: ExternalFiles) -> Any:
     """The value of one attribute; ModelError when its type and its fields disagree."""
     kind = _kind(a)
     if kind in _REFUSED:
@@ -81,7 +81,7 @@ def read_attribute(a: onnx.AttributeProto, frame: Any, files: ExternalFiles) -> 
     return [plain(x) for x in value] if kind in _LISTS else plain(value)
 
 
-def _kind(a: onnx.AttributeProto) -> int:
+def _kind(a: proto.AttributeProto) -> int:
     """The attribute's type; files of the first versions leave it out."""
     held = [k for k, f in _SCALARS.items() if a.HasField(f)] + [k for k, f in _LISTS.items() if len(getattr(a, f))]
     if a.type == A.UNDEFINED and len(held) == 1:
@@ -102,5 +102,5 @@ def _text(raw: bytes, what: str) -> str:
         raise ModelError(f"{what} is no UTF-8 text") from None
 
 
-def _array(t: onnx.TensorProto, what: str, files: ExternalFiles) -> np.ndarray:
+def _array(t: proto.TensorProto, what: str, files: ExternalFiles) -> np.ndarray:
     return tensor(t, what, files)[1].array

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
-
 from monobloc.errors import ErrorList, MonoblocError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.dims import declared
 from monobloc.frontend.formats import format_of, load_model, need_torch
 from monobloc.frontend.functions import domain_of
@@ -108,26 +107,26 @@ def _with_ports(found: dict[str, Any]) -> dict[str, Any]:
     return found | {k: tuple(Port(*p) for p in found[k]) for k in ("inputs", "outputs")}
 
 
-def _elements(t: onnx.TensorProto) -> int:
+def _elements(t: proto.TensorProto) -> int:
     out = 1
     for d in t.dims:
         out *= max(d, 0)
     return out
 
 
-def _op(n: onnx.NodeProto) -> str:
+def _op(n: proto.NodeProto) -> str:
     domain = domain_of(n.domain)
     return f"{domain}::{n.op_type}" if domain else n.op_type
 
 
-def _port(v: onnx.ValueInfoProto) -> Port:
+def _port(v: proto.ValueInfoProto) -> Port:
     try:
         return Port(v.name, str(declared(v.type, v.name)))
     except MonoblocError as e:
         return Port(v.name, e.message.removeprefix(v.name + " ").removesuffix(", which is not supported"))
 
 
-def _graphs(m: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+def _graphs(m: proto.ModelProto) -> Iterator[proto.GraphProto]:
     queue = [m.graph]
     for g in queue:
         yield g
@@ -139,18 +138,18 @@ def _graphs(m: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
             queue += _nested(g.node)
 
 
-def _nested(nodes: Sequence[onnx.NodeProto]) -> list[onnx.GraphProto]:
+def _nested(nodes: Sequence[proto.NodeProto]) -> list[proto.GraphProto]:
     return [g for n in nodes for a in n.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
 
 
-def _nodes(m: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def _nodes(m: proto.ModelProto) -> Iterator[proto.NodeProto]:
     for g in _graphs(m):
         yield from g.node
     for f in m.functions:
         yield from f.node
 
 
-def _tensors(m: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def _tensors(m: proto.ModelProto) -> Iterator[proto.TensorProto]:
     """Initializers, and the values of Constant nodes"""
     for g in _graphs(m):
         yield from g.initializer

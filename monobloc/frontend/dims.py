@@ -13,9 +13,8 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import onnx
-
 from monobloc.errors import Loc, ModelError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.tensors import checked_shape, dtype_of
 from monobloc.ir.types import DType, Shape
 
@@ -46,7 +45,7 @@ _KINDS = {
 }
 
 
-def declared(type: onnx.TypeProto, what: str) -> Declared:
+def declared(type: proto.TypeProto, what: str) -> Declared:
     """The declared type of a value; UnsupportedError for anything but a tensor."""
     kind = type.WhichOneof("value")
     if kind is None:
@@ -59,7 +58,7 @@ def declared(type: onnx.TypeProto, what: str) -> Declared:
     return Declared(dtype, tuple(_dim(d) for d in type.tensor_type.shape.dim))
 
 
-def _dim(d: onnx.TensorShapeProto.Dimension) -> Dim:
+def _dim(d: proto.TensorShapeProto.Dimension) -> Dim:
     if d.WhichOneof("value") == "dim_value":
         return None if d.dim_value == -1 else d.dim_value  # -1: some exporters' word for any size
     return None if d.dim_param in _ANONYMOUS else str(d.dim_param)

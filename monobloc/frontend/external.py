@@ -16,9 +16,8 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import onnx
-
 from monobloc.errors import ModelError
+from monobloc.frontend import proto
 from monobloc.frontend.pieces import State, read_at, state
 
 KEYS = frozenset({"location", "offset", "length", "checksum"})
@@ -41,7 +40,7 @@ class ExternalFiles:
     folder: Path | None
     _files: dict[str, tuple[Path, State]] = field(default_factory=dict)
 
-    def span(self, t: onnx.TensorProto, nbytes: int) -> Span:
+    def span(self, t: proto.TensorProto, nbytes: int) -> Span:
         """Where the `nbytes` of a tensor lie; ModelError when that is nowhere allowed."""
         keys = _entries(t)
         if "location" not in keys:
@@ -85,7 +84,7 @@ class ExternalFiles:
             os.close(fd)
 
 
-def _entries(t: onnx.TensorProto) -> dict[str, str]:
+def _entries(t: proto.TensorProto) -> dict[str, str]:
     out: dict[str, str] = {}
     for e in t.external_data:
         if e.key not in KEYS:

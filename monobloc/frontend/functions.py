@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 
 from monobloc.errors import ModelError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.attributes import SubGraph
 from monobloc.frontend.signature import schema
 from monobloc.frontend.tensors import ELEM_TYPES
@@ -33,7 +33,7 @@ def domain_of(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def key_of(p: onnx.NodeProto) -> Key:
+def key_of(p: proto.NodeProto) -> Key:
     return domain_of(p.domain), p.op_type, p.overload
 
 
@@ -41,10 +41,10 @@ def key_of(p: onnx.NodeProto) -> Key:
 class Functions:
     """The model's functions, and how many nodes each unfolds to"""
 
-    bodies: dict[Key, onnx.FunctionProto]
+    bodies: dict[Key, proto.FunctionProto]
     sizes: dict[Key, int]
 
-    def body(self, p: onnx.NodeProto) -> onnx.FunctionProto | None:
+    def body(self, p: proto.NodeProto) -> proto.FunctionProto | None:
         """The function a node calls; ModelError when it must not be unfolded."""
         key = key_of(p)
         f = self.bodies.get(key)
@@ -64,7 +64,7 @@ class Functions:
         return self.sizes[key]
 
 
-def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def _all_nodes(nodes: Sequence[proto.NodeProto]) -> list[proto.NodeProto]:
     """Nodes of a body and of the graphs nested in it"""
     out = list(nodes)
     for n in out:
@@ -74,9 +74,9 @@ def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return out
 
 
-def functions_of(model: onnx.ModelProto) -> Functions:
+def functions_of(model: proto.ModelProto) -> Functions:
     """The table of a model's functions; ModelError on doubled ones."""
-    bodies: dict[Key, onnx.FunctionProto] = {}
+    bodies: dict[Key, proto.FunctionProto] = {}
     for f in model.functions:
         key = domain_of(f.domain), f.name, f.overload
         if key in bodies:
@@ -92,21 +92,23 @@ def has_schema_body(op: str, domain: str, opset: int) -> bool:
 
 
 def schema_body(
-    p: onnx.NodeProto,
+    p: proto.NodeProto,
     domain: str,
     opset: int,
     inputs: Sequence[Value | Bundle | Ragged | None],
     attrs: dict[str, Any],
-) -> tuple[onnx.FunctionProto, list[onnx.AttributeProto]] | None:
+) -> tuple[proto.FunctionProto, list[proto.AttributeProto]] | None:
     """The body ONNX gives for an operator here, and defaults of its attributes."""
     s = schema(p.op_type, domain, opset)
     if s is None or not (s.has_function or s.has_context_dependent_function):
         return None
+    import onnx.defs  # noqa: F401 - the package gives schemas their `function_body`
+
     try:
         raw = _context_body(s, p, opset, inputs, attrs) if s.has_context_dependent_function else b""
     except Exception as e:  # onnx writes these bodies as text, which not every name survives
         raise UnsupportedError(f"ONNX's body of {p.op_type} cannot be made: {str(e)[:200]}") from None
-    body = onnx.FunctionProto()
+    body = proto.FunctionProto()
     if raw:
         body.ParseFromString(raw)
     elif s.has_function:
@@ -125,13 +127,15 @@ def _version(versions: Sequence[int], opset: int) -> int:
 
 
 def _context_body(
-    s: Any, p: onnx.NodeProto, opset: int, inputs: Sequence[Value | Bundle | Ragged | None], attrs: dict[str, Any]
+    s: Any, p: proto.NodeProto, opset: int, inputs: Sequence[Value | Bundle | Ragged | None], attrs: dict[str, Any]
 ) -> bytes:
-    node = onnx.NodeProto()
+    from onnx import helper
+
+    node = proto.NodeProto()
     node.CopyFrom(p)
     del node.attribute[:]
     for name, value in attrs.items():
-        node.attribute.append(onnx.helper.make_attribute(name, _proto_value(value)))
+        node.attribute.append(helper.make_attribute(name, _proto_value(value)))
     types = [_type_proto(v).SerializeToString() for v in inputs]
     version = _version(s.context_dependent_function_opset_versions, opset)
     return bytes(s.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types))
@@ -140,15 +144,19 @@ def _context_body(
 def _proto_value(value: Any) -> Any:
     if isinstance(value, SubGraph):
         return value.graph
-    return onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
 
 
-def _type_proto(v: Value | Bundle | Ragged | None) -> onnx.TypeProto:
+def _type_proto(v: Value | Bundle | Ragged | None) -> proto.TypeProto:
     if v is None or isinstance(v, Absent):
-        return onnx.TypeProto()
+        return proto.TypeProto()
     assert not isinstance(v, Ragged)  # no operator with a body takes one
+    from onnx import helper
+
     if isinstance(v, Items):
         shapes = {x.shape for x in v.values}
         one = list(shapes.pop()) if len(shapes) == 1 else None
-        return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], one))
-    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], list(string_shape(v.type)))
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], one))
+    return helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], list(string_shape(v.type)))

@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 
 from monobloc.errors import Diagnostics, InternalError, ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
@@ -99,7 +99,7 @@ class _Import:
         return out
 
     def _check_versions(self) -> None:
-        ir, newest_ir = self.model.ir_version, int(onnx.IR_VERSION)
+        ir, newest_ir = self.model.ir_version, int(proto.IR_VERSION)
         if ir > newest_ir:
             self._report(UnsupportedError(f"has IR version {ir}; the newest known is {newest_ir}"))
         opset, newest = self.frame.opsets.get("", 0), opset_newest()
@@ -175,7 +175,7 @@ class _Import:
             self.notes.append(f"{self.defaults} inputs have initializers and become constants")
         return out
 
-    def _declared_input(self, name: str, type: onnx.TypeProto) -> dict[str, Declared]:
+    def _declared_input(self, name: str, type: proto.TypeProto) -> dict[str, Declared]:
         """An input's type; those of its items, if it is a sequence; nothing, if it is an optional without a value."""
         if type.WhichOneof("value") == "optional_type":
             if f"{name}[none]" in self.choices.shapes:
@@ -196,7 +196,7 @@ class _Import:
         dims = None if item.dims is None else tuple(None if isinstance(d, str) else d for d in item.dims)
         return dict.fromkeys(self.sequences[name][1], Declared(item.dtype, dims))  # a symbol may differ between items
 
-    def _default_input(self, v: onnx.ValueInfoProto) -> None:
+    def _default_input(self, v: proto.ValueInfoProto) -> None:
         """An input that has an initializer is a constant."""
         value = self.frame.names[v.name]
         if v.name in self.choices.shapes or v.name in self.choices.bind:

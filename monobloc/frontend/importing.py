@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from monobloc.errors import InternalError, Loc, ModelError, MonoblocError
+from monobloc.frontend import proto
 from monobloc.frontend.dims import Declared
 from monobloc.ir.dims import NamedShape, Sizes, fixed_dims, normal
 from monobloc.ir.graph import Graph
@@ -21,7 +21,7 @@ from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, Shape
 from monobloc.options import STRING_ROOM
 
-Model = str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto  # or an object of PyTorch's
+Model = str | os.PathLike[str] | bytes | memoryview | proto.ModelProto  # or an object of PyTorch's
 # Whatever stands in a file, no reader has to trip over these: sizes, indices and numbers are what files spoil.
 OURS = (AssertionError, AttributeError, NameError, NotImplementedError, TypeError)
 

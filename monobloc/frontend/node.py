@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-from onnx import TensorProto
 
 from monobloc.errors import Loc, ModelError, UnsupportedError
+from monobloc.frontend.proto import TensorProto
 from monobloc.frontend.signature import Signature
 from monobloc.frontend.tensors import dtype_of
 from monobloc.ir.graph import Value

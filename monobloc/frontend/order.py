@@ -12,9 +12,8 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import onnx
-
 from monobloc.errors import Loc, ModelError, MonoblocError
+from monobloc.frontend import proto
 
 
 @dataclass
@@ -27,7 +26,7 @@ class Order:
 
 
 def order(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[proto.NodeProto],
     wanted: Iterable[str],
     own: Iterable[str],
     outside: Callable[[str], bool],
@@ -44,7 +43,7 @@ def order(
     return out
 
 
-def used_names(node: onnx.NodeProto) -> list[str]:
+def used_names(node: proto.NodeProto) -> list[str]:
     """Names a node reads, those of its nested graphs that come from around them included"""
     names = [x for x in node.input if x]
     for a in node.attribute:
@@ -53,7 +52,7 @@ def used_names(node: onnx.NodeProto) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def captured(g: onnx.GraphProto) -> list[str]:
+def captured(g: proto.GraphProto) -> list[str]:
     """Names a nested graph reads but does not make"""
     made = {v.name for v in g.input} | {t.name for t in g.initializer}
     for n in g.node:
@@ -62,7 +61,7 @@ def captured(g: onnx.GraphProto) -> list[str]:
     return [x for x in dict.fromkeys(reads) if x and x not in made]
 
 
-def _makers(nodes: Sequence[onnx.NodeProto], own: set[str], loc: Callable[[int], Loc], out: Order) -> dict[str, int]:
+def _makers(nodes: Sequence[proto.NodeProto], own: set[str], loc: Callable[[int], Loc], out: Order) -> dict[str, int]:
     makers: dict[str, int] = {}
     for i, n in enumerate(nodes):
         for name in n.output:
@@ -109,7 +108,7 @@ def _live(deps: Sequence[Sequence[int]], roots: Iterable[int]) -> set[int]:
 
 
 def _sort(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[proto.NodeProto],
     deps: Sequence[Sequence[int]],
     live: set[int],
     loc: Callable[[int], Loc],
@@ -136,7 +135,7 @@ def _sort(
 
 
 def _cycle(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[proto.NodeProto],
     path: list[int],
     back: int,
     loc: Callable[[int], Loc],

@@ -16,10 +16,9 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import defs
 
 from monobloc.errors import ModelError
+from monobloc.frontend import proto
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.sequence import Absent, Bundle, Items
@@ -203,7 +202,7 @@ def _beside_onnx() -> dict[tuple[str, str], Signature]:
 def schema(op: str, domain: str, opset: int) -> Any:
     """onnx's OpSchema, or None (its type stubs lag behind: Any)"""
     try:
-        return defs.get_schema(op, opset, domain)
+        return proto.defs.get_schema(op, opset, domain)
     except Exception:  # onnx raises types of its own C++ module
         return None
 
@@ -221,4 +220,4 @@ def first_opset(op: str, domain: str) -> int | None:
 
 
 def opset_newest() -> int:
-    return int(onnx.defs.onnx_opset_version())
+    return int(proto.defs.schema_version_map()[""][1])

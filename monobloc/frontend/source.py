@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import onnx
 from google.protobuf.message import DecodeError
 
 from monobloc.errors import Loc, ModelError
+from monobloc.frontend import proto
 from monobloc.frontend.pieces import read_at, state
 
 CUT_BYTES = 4096  # smaller tensors are left where they are
@@ -54,7 +54,7 @@ class Source:
     """A parsed model; `raws` are the bytes cut out of top-level initializers, by their position."""
 
     name: str  # for messages
-    model: onnx.ModelProto
+    model: proto.ModelProto
     path: Path | None = None
     raws: dict[int, Raw] = field(default_factory=dict)
 
@@ -63,9 +63,9 @@ class Source:
         return Loc(self.name)
 
 
-def read_source(model: str | os.PathLike[str] | bytes | memoryview | onnx.ModelProto) -> Source:
+def read_source(model: str | os.PathLike[str] | bytes | memoryview | proto.ModelProto) -> Source:
     """The model of a path, of bytes, or as it is; ModelError when there is none."""
-    if isinstance(model, onnx.ModelProto):
+    if isinstance(model, proto.ModelProto):
         return Source("model", model)
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _parse(_Bytes(memoryview(model)), "model", None)
@@ -96,7 +96,7 @@ def _parse(data: _Contents, name: str, path: Path | None) -> Source:
         reduced, raws = _cut_weights(data)
     except _Truncated as e:
         raise ModelError(str(e), loc=loc, notes=["the file is truncated, or no ONNX model"]) from None
-    model = onnx.ModelProto()
+    model = proto.ModelProto()
     try:
         model.ParseFromString(reduced)
     except (DecodeError, ValueError, RecursionError):
@@ -120,13 +120,13 @@ def _check_magic(data: _Contents, loc: Loc) -> None:
             raise ModelError(f"is {what}, not an ONNX model", loc=loc)
 
 
-def _check_text(model: onnx.ModelProto, loc: Loc) -> None:
+def _check_text(model: proto.ModelProto, loc: Loc) -> None:
     """Protobuf hands out names that are no UTF-8 as bytes; nobody else has to think of that."""
-    bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    bodies: list[proto.GraphProto | proto.FunctionProto] = [model.graph, *model.functions]
     texts: list[object] = [o.domain for o in model.opset_import]
     for body in bodies:
         named = [*body.value_info, *getattr(body, "initializer", ())]
-        if isinstance(body, onnx.GraphProto):
+        if isinstance(body, proto.GraphProto):
             named += [*body.input, *body.output, *(s.values for s in body.sparse_initializer)]
         else:
             texts += [body.domain, body.overload, *body.input, *body.output, *body.attribute]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 
 from monobloc.errors import ModelError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.external import ExternalFiles, Span
 from monobloc.frontend.source import Raw
 from monobloc.ir.codes import unpack
@@ -21,7 +21,7 @@ from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS
 
-T = onnx.TensorProto
+T = proto.TensorProto
 MOST_DENSE = 1 << 30  # bytes that a sparse tensor of a few may become
 DTYPES: dict[int, DType] = {
     T.FLOAT: DType.F32,
@@ -85,7 +85,7 @@ def stored_bytes(type: TensorType) -> int:
 
 
 def tensor(
-    t: onnx.TensorProto, what: str, files: ExternalFiles, raw: Raw | None = None
+    t: proto.TensorProto, what: str, files: ExternalFiles, raw: Raw | None = None
 ) -> tuple[TensorType, Const]:
     """Type and data of a tensor; `raw` is its raw_data when that was cut out while reading."""
     dtype = dtype_of(t.data_type, what)
@@ -111,7 +111,7 @@ def tensor(
     return type, _from_field(t, what, type, stored)
 
 
-def sparse_tensor(s: onnx.SparseTensorProto, what: str, files: ExternalFiles) -> tuple[TensorType, Const]:
+def sparse_tensor(s: proto.SparseTensorProto, what: str, files: ExternalFiles) -> tuple[TensorType, Const]:
     """A sparse tensor as the dense one that it stands for; its elements' places are numbers or rows of coordinates."""
     shape = checked_shape(list(s.dims), what)
     kind, values = tensor(s.values, f"the values of {what}", files)
@@ -143,7 +143,7 @@ def _linear(rows: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
     return np.ravel_multi_index(tuple(rows.T), shape) if len(shape) else np.zeros(len(rows), np.int64)
 
 
-def _located(t: onnx.TensorProto, what: str, files: ExternalFiles, nbytes: int) -> Span:
+def _located(t: proto.TensorProto, what: str, files: ExternalFiles, nbytes: int) -> Span:
     try:
         return files.span(t, nbytes)
     except ModelError as e:
@@ -160,7 +160,7 @@ def _from_bytes(data: memoryview, type: TensorType) -> np.ndarray:
     return (array if array.flags.aligned else array.copy()).reshape(type.shape)
 
 
-def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> Const:
+def _from_field(t: proto.TensorProto, what: str, type: TensorType, stored: list[str]) -> Const:
     field = _FIELD.get(type.dtype, "int32_data")
     if stored not in ([], [field]):
         raise ModelError(f"{what} of {type} has its data in {', '.join(stored)} instead of {field}")
@@ -173,7 +173,7 @@ def _from_field(t: onnx.TensorProto, what: str, type: TensorType, stored: list[s
     return Const(_from_ints(values, what, type).reshape(type.shape))
 
 
-def _strings(t: onnx.TensorProto, what: str, type: TensorType, stored: list[str]) -> tuple[TensorType, Const]:
+def _strings(t: proto.TensorProto, what: str, type: TensorType, stored: list[str]) -> tuple[TensorType, Const]:
     """Strings get the room that the longest needs."""
     if stored not in ([], ["string_data"]) or len(t.string_data) != type.size:
         raise ModelError(f"{what} has {len(t.string_data)} strings, but needs {type.size}")

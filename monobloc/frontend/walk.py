@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
+from monobloc.frontend import proto
 from monobloc.frontend.attributes import SubGraph, read_attribute, read_attributes
 from monobloc.frontend.control import chosen, repeated
 from monobloc.frontend.external import ExternalFiles
@@ -60,7 +60,7 @@ class Frame:
     names: dict[str, Binding] = field(default_factory=dict)
     parent: Frame | None = None
     bound: dict[str, Any] | None = None
-    declared: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    declared: dict[str, proto.TypeProto] = field(default_factory=dict)
     prefix: str = ""  # of the names of values and unnamed nodes
     function: bool = False
     depth: int = 0
@@ -76,7 +76,7 @@ class Frame:
     def knows(self, name: str) -> bool:
         return name in self.names or (self.parent is not None and self.parent.knows(name))
 
-    def label(self, p: onnx.NodeProto, index: int) -> str:
+    def label(self, p: proto.NodeProto, index: int) -> str:
         """A node's name in messages and in the IR"""
         if p.name and not self.function:
             return p.name
@@ -107,7 +107,7 @@ class Walker:
         self.skipped = 0
 
     # -- bodies ------------------------------------------------------------------------------------
-    def constants(self, g: onnx.GraphProto, frame: Frame, raws: dict[int, Raw]) -> None:
+    def constants(self, g: proto.GraphProto, frame: Frame, raws: dict[int, Raw]) -> None:
         """The initializers of a graph become constants of its frame."""
         readers: list[tuple[str, Callable[..., tuple[TensorType, Const]]]] = [
             *((t.name, partial(tensor, t, raw=raws.get(i))) for i, t in enumerate(g.initializer)),
@@ -123,7 +123,7 @@ class Walker:
                 self.diagnostics.report(e.at(Loc(self.model)))
                 frame.names[name] = UNKNOWN
 
-    def body(self, nodes: Sequence[onnx.NodeProto], frame: Frame, wanted: Sequence[str]) -> None:
+    def body(self, nodes: Sequence[proto.NodeProto], frame: Frame, wanted: Sequence[str]) -> None:
         """Imports what `wanted` needs."""
         outside = frame.parent.knows if frame.parent else lambda _: False
         plan = order(nodes, wanted, frame.names, outside, lambda i: self._loc(nodes[i], frame, i))
@@ -134,12 +134,12 @@ class Walker:
         for i in plan.nodes:
             self._node(nodes[i], i, frame, plan.broken)
 
-    def _loc(self, p: onnx.NodeProto, frame: Frame, index: int) -> Loc:
+    def _loc(self, p: proto.NodeProto, frame: Frame, index: int) -> Loc:
         domain = domain_of(p.domain)
         return Loc(self.model, frame.label(p, index), f"{domain}::{p.op_type}" if domain else p.op_type)
 
     # -- one node ----------------------------------------------------------------------------------
-    def _node(self, p: onnx.NodeProto, index: int, frame: Frame, broken: set[str]) -> None:
+    def _node(self, p: proto.NodeProto, index: int, frame: Frame, broken: set[str]) -> None:
         loc = self._loc(p, frame, index)
         outs: Sequence[Binding]
         try:
@@ -170,7 +170,7 @@ class Walker:
                 self.diagnostics.report(problem.at(loc))
         frame.names[name] = v
 
-    def _values(self, p: onnx.NodeProto, frame: Frame, loc: Loc) -> Sequence[Binding]:
+    def _values(self, p: proto.NodeProto, frame: Frame, loc: Loc) -> Sequence[Binding]:
         domain = domain_of(p.domain)
         attrs = read_attributes(p, frame.bound, frame, self.files)
         inputs = [frame.find(x) if x else None for x in _trimmed(p.input)]
@@ -254,10 +254,10 @@ class Walker:
 
     def _call(
         self,
-        f: onnx.FunctionProto,
+        f: proto.FunctionProto,
         inputs: Sequence[Binding],
         attrs: dict[str, Any],
-        defaults: Sequence[onnx.AttributeProto],
+        defaults: Sequence[proto.AttributeProto],
         caller: Frame,
         label: str,
     ) -> list[Binding]:
@@ -320,7 +320,7 @@ def _no_such_operator(op: str, opset: int) -> MonoblocError:
 STALE = "the file's declared shapes are stale: infer them again, or `--ignore-declared-shapes`"
 
 
-def declared_types(g: onnx.GraphProto, ignore_shapes: bool) -> dict[str, onnx.TypeProto]:
+def declared_types(g: proto.GraphProto, ignore_shapes: bool) -> dict[str, proto.TypeProto]:
     """What a graph says of its inner values and outputs"""
     out = {v.name: v.type for v in (*g.value_info, *g.output)}
     if not ignore_shapes:
@@ -328,13 +328,13 @@ def declared_types(g: onnx.GraphProto, ignore_shapes: bool) -> dict[str, onnx.Ty
     return {name: _without_shape(t) for name, t in out.items()}
 
 
-def _without_shape(t: onnx.TypeProto) -> onnx.TypeProto:
+def _without_shape(t: proto.TypeProto) -> proto.TypeProto:
     if t.WhichOneof("value") != "tensor_type":
         return t
-    return onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor(elem_type=t.tensor_type.elem_type))
+    return proto.TypeProto(tensor_type=proto.TypeProto.Tensor(elem_type=t.tensor_type.elem_type))
 
 
-def bundle_contradiction(v: Binding, type: onnx.TypeProto | None, name: str) -> ModelError | None:
+def bundle_contradiction(v: Binding, type: proto.TypeProto | None, name: str) -> ModelError | None:
     """An error when only one of value and declared type is a sequence; maps (of ZipMap) are tensors here."""
     kind = type.WhichOneof("value") if type is not None else None
     while type is not None and kind == "optional_type":
@@ -349,7 +349,7 @@ def bundle_contradiction(v: Binding, type: onnx.TypeProto | None, name: str) -> 
     return ModelError(f"output '{name}' is declared a {str(kind).removesuffix('_type')}, but is {v.type}")
 
 
-def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelError | None:
+def contradiction(v: Value, type: proto.TypeProto | None, name: str) -> ModelError | None:
     """An error when a declared type cannot be that of `v`; symbols and unknown sizes can be."""
     if type is None or type.WhichOneof("value") != "tensor_type":
         return None
@@ -361,7 +361,7 @@ def contradiction(v: Value, type: onnx.TypeProto | None, name: str) -> ModelErro
         len(fixed) != len(have) or any(d is not None and d != s for d, s in zip(fixed, have, strict=False))
     )
     dtype = DTYPES.get(t.elem_type)
-    if not wrong and (dtype is v.dtype or t.elem_type == onnx.TensorProto.UNDEFINED):
+    if not wrong and (dtype is v.dtype or t.elem_type == proto.TensorProto.UNDEFINED):
         return None
     kind = dtype.value if dtype else f"element type {t.elem_type}"
     shape = f"[{','.join(map(str, dims or []))}]" if t.HasField("shape") else ""
