@@ -16,8 +16,8 @@ def python(text: str, *args: str | Path) -> str:
 
 
 def test_a_check_of_imports_of_a_build(tmp_path: Path) -> None:
-    ports = [[helper.make_tensor_value_info(p, TensorProto.FLOAT, [4])] for p in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", *ports)
+    x, y = (helper.make_tensor_value_info(p, TensorProto.FLOAT, [4]) for p in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     text = ("import sys; from monobloc.cli import run; code = run(sys.argv[1:]); "
             "print('onnx' in sys.modules, 'torch' in sys.modules, code)")
