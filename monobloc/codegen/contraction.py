@@ -288,7 +288,7 @@ def _ptr(v: Value, at: Places) -> str:
 
 
 def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
-    """Bytes: a matrix product is the convolution of a column of its rows."""
+    """Integers: a matrix product is the convolution of a column of its rows."""
     xs, ys = at.storage_of(c.x), at.storage_of(c.out)
     if c.is_matrix:
         strides = (0, _row_stride(xs, c.x.shape, image_axes(c)), 0, xs.strides[-1])

@@ -1,8 +1,9 @@
 """Descriptors and packed weights of the integer kernels, `mb/iconv.h` and `mb/idwconv.h`.
 
-One kernel computes matrix products and convolutions of bytes, the other depthwise ones. Weights are
+One kernel computes matrix products and convolutions of bytes or int16, the other depthwise ones. Weights are
 signed bytes with one zero point. Where the machine multiplies bytes in quads, the weights must be free of
-a zero point, and the sums of their columns stand before them; else bytes are widened to pairs of int16.
+a zero point; else bytes are widened to pairs of int16. In quads, and where x has 16 bits, the sums of their
+columns stand before the weights.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ QUADS, PAIRS = 4, 2
 DEFAULT_CACHES = Caches()
 
 
-def form_of(byte_dot: bool, weight_zero: int) -> int:
+def form_of(byte_dot: bool, weight_zero: int, x_size: int = 1) -> int:
     """How many products one step of a sum takes."""
-    return QUADS if byte_dot and weight_zero == 0 else PAIRS
+    return QUADS if byte_dot and weight_zero == 0 and x_size == 1 else PAIRS
+
+
+def has_sums(form: int, x_size: int) -> bool:
+    """Whether the sums of columns stand before the weights: they take the zero point of x off."""
+    return form == QUADS or x_size == 2
 
 
 def iconv_desc(
@@ -41,6 +47,7 @@ def iconv_desc(
     form: int,
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
+    x_size: int = 1,
     y_size: int = 4,
     x_signed: bool = False,
     zx: int | None = 0,
@@ -50,13 +57,13 @@ def iconv_desc(
 ) -> dict[str, int]:
     """A whole `mb_iconv`: arguments as in `tiles.conv_desc`; `zx` None: it is given at run time."""
     (oh, ow), (kh, kw), oc = geo.out, geo.kernel, geo.oc // geo.groups
-    desc = {**geo.fields, **geo.group_fields(x_strides, y_strides), **_numbers(y_size, x_signed, zx, zw), "form": form}
+    desc = {**geo.fields, **_in_bytes(geo.group_fields(x_strides, y_strides), x_size), **_numbers(x_size, y_size, x_signed, zx, zw), "form": form}
     runs, steps = run_steps(geo.ic, kh, kw, geo.dilations[1], form)
     desc |= conv_tiles(oh, ow, oc, runs * steps, vl, nvreg, nv)
     panel_bytes = runs * steps * form
     desc["w_panel"] = panel_bytes * desc["nv"] * vl
     columns = packed_columns(oc, desc["nv"], vl)
-    desc["w_group"] = columns * (panel_bytes + (4 if form == QUADS else 0))
+    desc["w_group"] = columns * (panel_bytes + (4 if has_sums(form, x_size) else 0))
     weights = panel_bytes * columns
     desc["gather"] = int(_gathers(desc, weights, caches))
     desc["bh"] = _block(desc, weights, caches)
@@ -64,9 +71,14 @@ def iconv_desc(
     return desc
 
 
-def _numbers(y_size: int, x_signed: bool, zx: int | None, zw: int) -> dict[str, int]:
+def _in_bytes(strides: dict[str, int], x_size: int) -> dict[str, int]:
+    """Strides of x as the kernels count them"""
+    return {k: v * x_size if k.startswith("x_") else v for k, v in strides.items()}
+
+
+def _numbers(x_size: int, y_size: int, x_signed: bool, zx: int | None, zw: int) -> dict[str, int]:
     """What the bytes stand for."""
-    return {"y_size": y_size, "x_signed": int(x_signed), "zx": zx or 0, "zx_given": int(zx is None), "zw": zw}
+    return {"x_size": x_size, "y_size": y_size, "x_signed": int(x_signed), "zx": zx or 0, "zx_given": int(zx is None), "zw": zw}
 
 
 def run_steps(ic: int, kh: int, kw: int, dw: int, form: int) -> tuple[int, int]:
@@ -111,13 +123,14 @@ def idwconv_desc(
     *,
     x_strides: tuple[int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
+    x_size: int = 1,
     y_size: int = 4,
     x_signed: bool = False,
     zx: int | None = 0,
     zw: int = 0,
 ) -> dict[str, int]:
     """A whole `mb_idwconv`; arguments as in `iconv_desc`, channels are contiguous."""
-    return {**geo.fields, **geo.channel_fields(x_strides, y_strides), **_numbers(y_size, x_signed, zx, zw),
+    return {**geo.fields, **_in_bytes(geo.channel_fields(x_strides, y_strides), x_size), **_numbers(x_size, y_size, x_signed, zx, zw),
             "c": geo.oc, "px": cover(geo.out[1], 8)[0]}
 
 
@@ -127,9 +140,9 @@ def pack_idwconv_w(w: NDArray[np.int8]) -> NDArray[np.int8]:
 
 
 def pack_iconv_w(
-    w: NDArray[np.int8], groups: int, dilated: bool, form: int, nv: int, vl: int, zero: int = 0
+    w: NDArray[np.int8], groups: int, dilated: bool, form: int, nv: int, vl: int, zero: int = 0, x_size: int = 1
 ) -> NDArray[np.int8]:
-    """[OC][IC/g][KH][KW] -> per group: sums of columns (quads), panels [run][step][column][form]."""
+    """[OC][IC/g][KH][KW] -> per group: sums of columns (`has_sums`), panels [run][step][column][form]."""
     oc, ic, kh, kw = w.shape
     og = oc // groups
     runs, steps = run_steps(ic, kh, kw, 2 if dilated else 1, form)
@@ -139,8 +152,9 @@ def pack_iconv_w(
     order = column_order(og, vl)
     columns = np.where(order >= 0, padded[..., order], np.int8(zero))
     parts = []
-    if form == QUADS:
-        sums = np.where(order >= 0, taps.astype(np.int32).sum((1, 2))[:, order], 0).astype("<i4")
+    if has_sums(form, x_size):
+        total = (taps.astype(np.int32) - zero).sum((1, 2))
+        sums = np.where(order >= 0, total[:, order], 0).astype("<i4")
         parts.append(np.ascontiguousarray(sums).view(np.int8).reshape(groups, -1))
     nr = nv * vl
     for at in range(0, columns.shape[-1], nr):

@@ -2,8 +2,8 @@
 
 A contraction is a MatMul or Conv that a register-tiled kernel computes, alone or as the first node of
 a `Fused` group, whose other nodes are the epilogue. It sums in float32; weights may be stored as halves or
-small integers, a convolution's input and every result as halves. Or it is an integer product of bytes by constant
-weights, which sums in int32.
+small integers, a convolution's input and every result as halves. Or it is an integer product of bytes or int16 by
+constant bytes, which sums in int32.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ FLOATS = (DType.F32, DType.F16, DType.BF16)
 ELEMENTS = {DType.F32: 0, DType.F16: 1, DType.BF16: 2, DType.I8: 3, DType.I16: 4, DType.U8: 5}
 INTEGER_OPS = ("MatMulInteger", "ConvInteger")
 BYTES = (DType.I8, DType.U8)
+SHORTS = (DType.I16, DType.U16)
 PACKABLE = "packable"  # an integer product whose weights are ready for the kernel
 
 

@@ -21,7 +21,7 @@ from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars, node_functions, reader
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import BYTES, FLOATS, INTEGER_OPS, is_contraction
+from monobloc.passes.contraction import BYTES, FLOATS, SHORTS, INTEGER_OPS, is_contraction
 from monobloc.passes.rewrite import only_use
 
 MAX_GROUP = 48
@@ -187,19 +187,20 @@ def epilogue_obstacle(n: Node, v: Value) -> str:
 
 
 def integer_obstacle(n: Node, v: Value) -> str:
-    """The same for the sums of an integer product: int32, then float, then bytes, and round again."""
+    """The same for the sums of an integer product: int32, then float, then smaller integers, and round again."""
     out, scaled = n.outputs[0], n.op in ("QuantizeLinear", "DequantizeLinear")
     if scaled and (n.inputs[0] is not v or n.attrs["block_size"]):
         return "it is quantized by more than this"
     if not scaled and not opdef(n).elementwise:
         return "it is not elementwise"
-    kinds = (DType.F32, DType.I32, *BYTES)
+    small = (*BYTES, *SHORTS)
+    kinds = (DType.F32, DType.I32, *small)
     if out.shape != v.shape or any(x.dtype not in kinds for x in [*n.used, out]):
         return "its shape or type differs"
     if n.op == "Cast":
-        narrows = v.dtype is DType.F32 or out.dtype in BYTES
+        narrows = v.dtype is DType.F32 or out.dtype in small
         return "it cuts numbers short" if narrows else ""
-    if not scaled and any(x.dtype is not DType.F32 for x in n.used) and (v.dtype in BYTES or n.op not in EXACT_OPS):
+    if not scaled and any(x.dtype is not DType.F32 for x in n.used) and (v.dtype in small or n.op not in EXACT_OPS):
         return f"no vector form of {n.op} of integers"
     if any(x.type.size > 1 and x.type.rank > v.type.rank for x in n.used if x is not v):
         return "an operand is not laid along the channels"

@@ -10,7 +10,8 @@ kernel's epilogue. Constant weights become signed bytes; `packable` marks produc
 computes. Objects keep their weights as they are, so there only bytes are moved: the products of dequantized
 operands run in the kernels of floats.
 
-All sums are exact. In `strict` only what is exact to the bit is rewritten.
+Operands are bytes, or x has 16 bits and int32 holds the largest sum that these weights can make. All sums are
+exact. In `strict` only what is exact to the bit is rewritten.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import numpy as np
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
+from monobloc.ops.quant import limits
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE
+from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE, SHORTS
 from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
 
 F32, I32 = DType.F32, DType.I32
+INTEGERS = (*BYTES, *SHORTS)
 MAX_TERMS = (1 << 31) // (255 * 128) - 1  # products of bytes that an int32 holds for sure
 MOVES = ("Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "MaxPool")
 
@@ -77,29 +80,56 @@ def _per_tensor_or(q: Quantized, axis: int) -> bool:
 # -- rules --------------------------------------------------------------------------------------------
 def conv_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
     """conv(dq(x), dq(w), bias) = scales * (convInteger(x, w) + bias)"""
-    x, w = dequantized(n.inputs[0]), dequantized(n.inputs[1])
+    x, w, bias = dequantized(n.inputs[0], INTEGERS), dequantized(n.inputs[1]), [*n.inputs, None][2]
     if x is None or w is None or w.value.const is None or x.scale.ndim or not _per_tensor_or(w, 0):
         return None
-    if math.prod(w.value.shape[1:]) > MAX_TERMS:
+    if not _holds(x, w, tuple(range(1, w.value.type.rank)), bias):
         return None
     acc = b.one("ConvInteger", x.value, w.value, x.zero, w.zero, **n.attrs)
     shape = [-1] + [1] * (acc.type.rank - 2)
-    return _scaled(b, acc, x.scale * w.scale, shape, [*n.inputs, None][2])
+    return _scaled(b, acc, x.scale * w.scale, shape, bias)
 
 
 def matmul_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
     """matmul(dq(x), dq(w)) = scales * matmulInteger(x, w)"""
-    x, w = dequantized(n.inputs[0]), dequantized(n.inputs[1])
+    x, w = dequantized(n.inputs[0], INTEGERS), dequantized(n.inputs[1])
     if x is None or w is None or w.value.const is None or x.scale.ndim or w.value.type.rank != 2:
         return None
     a = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0} | n.attrs
     if a["transA"] or a["alpha"] != 1 or a["beta"] != 1 or not _per_tensor_or(w, 0 if a["transB"] else 1):
         return None
-    weights = b.one("Transpose", w.value, perm=[1, 0]) if a["transB"] else w.value
-    if weights.shape[0] > MAX_TERMS or x.value.type.rank < 2:
+    bias = [*n.inputs, None][2] if n.op == "Gemm" else None
+    if x.value.type.rank < 2 or not _holds(x, w, (1 if a["transB"] else 0,), bias):
         return None
+    weights = b.one("Transpose", w.value, perm=[1, 0]) if a["transB"] else w.value
     acc = b.one("MatMulInteger", x.value, weights, x.zero, w.zero)
-    return _scaled(b, acc, x.scale * w.scale, [-1], [*n.inputs, None][2] if n.op == "Gemm" else None)
+    return _scaled(b, acc, x.scale * w.scale, [-1], bias)
+
+
+def _holds(x: Quantized, w: Quantized, axes: tuple[int, ...], bias: Value | None) -> bool:
+    """Whether int32 holds every sum over these axes of the weights. Of 16 bits a kernel must be there, too: floats
+    have one."""
+    if x.value.dtype in BYTES:
+        return math.prod(w.value.shape[k] for k in axes) <= MAX_TERMS
+    if w.value.type.rank > 4:
+        return False
+    lo, hi = limits(x.value.dtype)
+    zero = 0 if x.zero is None or x.zero.const is None else int(x.zero.const.array.reshape(()))
+    most = int(np.abs(_centered(w)).sum(axes, dtype=np.int64).max(initial=0))
+    q = dequantized(bias, (I32,))
+    more = 0 if q is None or q.value.const is None else int(np.abs(q.value.const.array.astype(np.int64)).max(initial=0))
+    return most * max(hi - zero, zero - lo) + more < 1 << 31
+
+
+def _centered(w: Quantized) -> np.ndarray:
+    """Weights less their zero points"""
+    assert w.value.const is not None
+    shape = [1] * w.value.type.rank
+    if w.zero is None or w.zero.const is None:
+        return w.value.const.array.astype(np.int16)
+    if w.zero.type.rank:
+        shape[w.axis] = -1
+    return w.value.const.array.astype(np.int16) - w.zero.const.array.astype(np.int16).reshape(shape)
 
 
 def _scaled(b: Builder, acc: Value, scale: np.ndarray, shape: list[int], bias: Value | None) -> list[Value]:
@@ -192,12 +222,12 @@ def merge_scales(n: Node, b: Builder) -> Sequence[Value] | None:
 
 def move_bytes(n: Node, b: Builder) -> Sequence[Value] | None:
     """move(dq(x, s, z)) = dq(move(x), s, z)"""
-    x = dequantized(n.inputs[0])
+    x = dequantized(n.inputs[0], INTEGERS)
     if x is None or x.scale.ndim or not x.scale > 0 or len(n.outputs) > 1 or len(n.used) > 1:
         return None
     d = n.inputs[0].producer  # type: ignore[union-attr]
-    if d is None or not only_use(b.graph, d.outputs[0]):
-        return None
+    if d is None or (x.value.const is not None and not only_use(b.graph, d.outputs[0])):
+        return None  # constants would be there twice
     y = b.one(n.op, x.value, **n.attrs)
     return b.emit("DequantizeLinear", [y, *d.inputs[1:]], d.attrs)
 
@@ -220,10 +250,13 @@ CLOSE: dict[str, Sequence[Rule]] = {
 def _prepare(g: Graph, node: Node, ctx: PassContext) -> bool:
     """Weights as signed bytes, their zero point gone where they stay bytes without it."""
     why = _obstacle(node)
-    found = None if why else signed_weights(node)
-    if found is None:
-        ctx.reason(node, Integer.name, f"loops: {why or 'the zero points of the weights do not fit'}")
+    if why:
+        ctx.reason(node, Integer.name, f"loops: {why}")
         return False
+    found = signed_weights(node)
+    if found is None:
+        _take_zeros_off(g, node)
+        return True
     data, zero = found
     w = node.inputs[1]
     assert w is not None and w.const is not None
@@ -247,7 +280,7 @@ def _obstacle(node: Node) -> str:
     assert x is not None and w is not None
     if w.const is None:
         return "both operands are computed"
-    if x.dtype not in BYTES or w.dtype not in BYTES or not x.type.size or not w.type.size:
+    if x.dtype not in INTEGERS or w.dtype not in BYTES or not x.type.size or not w.type.size:
         return "operands are no bytes"
     if zx is not None and zx.type.size != 1:
         return "x has a zero point for every row"
@@ -256,6 +289,25 @@ def _obstacle(node: Node) -> str:
     if node.op == "MatMulInteger":
         return "" if all(d == 1 for d in w.shape[:-2]) else "there is a matrix of weights for every batch"
     return "" if x.type.rank in (3, 4) else f"a convolution over {x.type.rank - 2} axes"
+
+
+def _take_zeros_off(g: Graph, node: Node) -> None:
+    """product(x, w - zeros) = product(x, w) - zeros * product(x, ones), with a zero point per channel"""
+    x, w, zx, zw = node.inputs
+    assert w is not None and w.const is not None and zw is not None and zw.const is not None
+    b = Builder(g, before=node, locs=node.locs, name=node.name)
+    shift = 128 if w.dtype is DType.U8 else 0
+    shape, ones = list(w.shape), [*w.shape[:-1], 1]
+    if node.op == "ConvInteger":  # one sum for all channels, in groups one for each
+        ones = [1 if node.attrs["group"] == 1 else shape[0], *shape[1:]]
+    g.release([node])
+    whole, sums = (b.one(node.op, x, b.const(data), zx, None, **node.attrs, **{PACKABLE: True}) for data in (
+        (w.const.array.astype(np.int16) - shift).astype(np.int8), np.ones(ones, np.int8)))
+    zeros = (zw.const.array.astype(np.int32) - shift).reshape([-1] + [1] * (w.type.rank - 2))
+    if node.op == "MatMulInteger":
+        zeros = zeros.reshape(-1)
+    g.replace(node.outputs[0], b.one("Sub", whole, b.one("Mul", sums, b.const(zeros))))
+    g.remove_all({node})
 
 
 def signed_weights(node: Node) -> tuple[np.ndarray, int] | None:

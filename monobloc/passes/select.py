@@ -182,19 +182,19 @@ def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tupl
     t, desc = ctx.target, iconv_descriptor(c, ctx.target, nv=_agreed(c, "iconv", ctx))
     set_kernel(c.node, "iconv", {k: desc[k] for k in ("nv", "form")}, tiles.ceil_div(integer.iconv_scratch(desc), 4))
     c.node.attrs["packed"] = True
-    form, nv, groups = desc["form"], _agree(c, "iconv", ctx), desc["groups"]
+    form, nv, groups, x_size = desc["form"], _agree(c, "iconv", ctx), desc["groups"], desc["x_size"]
     dilated = desc["dw"] != 1
 
     def four(w: np.ndarray) -> np.ndarray:
         return w.reshape(w.shape[-2:]).T[:, :, None, None] if c.is_matrix else _four(w)
 
-    pack(g, c, f"iconv.{form}.{groups}.{dilated}.{nv}.{t.f32_lanes}.{desc['zw']}.{c.is_matrix}", packed,
-         lambda w: integer.pack_iconv_w(four(w), groups, dilated, form, nv, t.f32_lanes, desc["zw"]))
+    pack(g, c, f"iconv.{form}.{groups}.{dilated}.{nv}.{t.f32_lanes}.{desc['zw']}.{c.is_matrix}.{x_size}", packed,
+         lambda w: integer.pack_iconv_w(four(w), groups, dilated, form, nv, t.f32_lanes, desc["zw"], x_size))
 
 
 def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
     """`mb_iconv` of a group."""
-    form = integer.form_of(t.byte_dot, weight_zero(c))
+    form = integer.form_of(t.byte_dot, weight_zero(c), c.x.dtype.size)
     strides.setdefault("nv", packed_nv(c))
     return integer.iconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, form=form, caches=caches(t),
                               **_bytes(c), **strides)
@@ -208,7 +208,7 @@ def idwconv_descriptor(c: Contraction, **strides: Any) -> dict[str, int]:
 def _bytes(c: Contraction) -> dict[str, Any]:
     """What a descriptor must know of the bytes."""
     zx = zero_point(c)
-    return {"y_size": c.out.dtype.size, "x_signed": c.x.dtype.is_signed, "zx": None if isinstance(zx, Value) else zx,
+    return {"x_size": c.x.dtype.size, "y_size": c.out.dtype.size, "x_signed": c.x.dtype.is_signed, "zx": None if isinstance(zx, Value) else zx,
             "zw": weight_zero(c)}
 
 

@@ -60,7 +60,7 @@ class Net:
         y = helper.make_tensor_value_info(out, kind, None)
         graph = helper.make_graph(self.nodes, "g", ins, [y], [numpy_helper.from_array(w, n) for n, w in
                                                               self.weights.items()])
-        m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
         return onnx.shape_inference.infer_shapes(m).SerializeToString()
 
 
@@ -135,6 +135,40 @@ def dynamic(kind: Any) -> bytes:
     return n.model({"x": (F32, [4, 50])}, y, F32)
 
 
+def shorts(kind: Any) -> bytes:
+    """Values of 16 bits and weights of 8; scales are powers of two, so that float32 is exact as well"""
+    n, middle = Net(), 0 if kind is np.int16 else 32768
+
+    def weight(*shape: int, zero: int = 0) -> str:
+        w = n.const(n.rng.integers(-128, 128, shape), np.int8)
+        return n.op("DequantizeLinear", w, n.const(2.0**-6), n.const(zero, np.int8))
+
+    x = n.quantize("x", 2.0**-6, middle + 9, kind)
+    bias = n.op("DequantizeLinear", n.const(n.rng.integers(-900, 900, 20), np.int32), n.const(2.0**-12))
+    y = n.op("Relu", n.op("Conv", x, weight(20, 6, 3, 3), bias, pads=[1, 1, 1, 1]))
+    y = n.quantize(y, 2.0**-3, middle - 5, kind)
+    z = n.op("Conv", y, weight(20, 1, 3, 3, zero=3), group=20, pads=[1, 0, 1, 2], strides=[1, 2])
+    z = n.quantize(n.op("Relu", z), 1.0, middle + 7, kind)
+    z = n.op("MatMul", z, weight(6, 5))
+    return n.model({"x": (F32, [1, 6, 9, 11])}, n.op("QuantizeLinear", z, n.const(2.0), n.const(middle, kind)),
+                   helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+
+
+def zero_points_of_channels() -> bytes:
+    """That differ by more than fits into a signed byte"""
+    n = Net()
+    x = n.quantize("x", 2.0**-6, 120, np.uint8)
+
+    def weights(*shape: int, axis: int = 0) -> str:
+        w, zero = (n.const(n.rng.integers(0, 256, s), np.uint8) for s in (shape, shape[axis]))
+        return n.op("DequantizeLinear", w, n.const(np.full(shape[axis], 2.0**-6)), zero, axis=axis)
+
+    y = n.op("Conv", x, weights(18, 6, 3, 3), pads=[1, 1, 1, 1])
+    z = n.op("Conv", x, weights(6, 1, 3, 3), pads=[1, 1, 1, 1], group=6)
+    m = n.op("MatMul", x, weights(11, 11, axis=1))
+    return n.model({"x": (F32, [1, 6, 9, 11])}, n.op("Concat", y, n.op("Relu", z), m, axis=1), F32)
+
+
 MODELS: dict[str, tuple[Callable[[], bytes], float]] = {
     "qdq_conv_u8": (lambda: qdq_conv(False), 1), "qdq_conv_s8": (lambda: qdq_conv(True), 1),
     "qdq_dense": (qdq_dense, 1), "qoperator_u8": (lambda: qoperator(np.uint8), 0),
@@ -143,6 +177,8 @@ MODELS: dict[str, tuple[Callable[[], bytes], float]] = {
     "depthwise_few": (lambda: depthwise(3, True, np.int8), 1e-5),
     "depthwise_u8": (lambda: depthwise(40, True, np.uint8), 1e-5),
     "dynamic_u8": (lambda: dynamic(np.uint8), 1e-5),
+    "shorts_s16": (lambda: shorts(np.int16), 0), "shorts_u16": (lambda: shorts(np.uint16), 0),
+    "zero_points_of_channels": (zero_points_of_channels, 0),
 }  # fmt: skip
 
 

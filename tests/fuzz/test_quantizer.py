@@ -67,5 +67,5 @@ def integer(b: Quantized, n: onnx.NodeProto) -> bool:
     if n.op_type == "ConvTranspose" or any(d is None or d.op_type != "DequantizeLinear" for d in (x, w)):
         return False
     stored, weights = b.values[x.input[0]], b.values[w.input[0]]  # type: ignore[union-attr]
-    plain = n.op_type == "Conv" or weights.ndim == 2
-    return plain and w.input[0] in b.constants and stored.dtype.itemsize == 1  # type: ignore[union-attr]
+    plain = weights.ndim <= (2 if n.op_type in ("MatMul", "Gemm") else 5 if stored.dtype.itemsize == 1 else 4)
+    return plain and w.input[0] in b.constants  # type: ignore[union-attr]

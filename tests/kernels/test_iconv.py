@@ -27,22 +27,31 @@ class Case(Conv):
     zw: int = 0
     form: int = integer.QUADS
     narrow: bool = False  # y is bytes
+    wide: bool = False  # x is int16, y not wider
     gather: bool = False  # as in images too large for a block
 
     def operands(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """x, w, bias, and a y of other values."""
         rng = np.random.default_rng(seed)
-        kind = np.int8 if self.signed else np.uint8
+        kind = self.kinds[0]
         info = np.iinfo(kind)
         x = rng.integers(info.min, info.max + 1, (self.batch, self.h, self.w, self.ic)).astype(kind)
         w = rng.integers(-128, 128, (self.oc, self.ic // self.groups, *self.kernel)).astype(np.int8)
         x.reshape(-1)[:7], w.reshape(-1)[:5] = info.max, -128
         bias = rng.integers(-(2**20), 2**20, self.oc).astype(np.int32)
-        return x, w, bias, np.full((self.batch, *self.out, self.oc), 77, np.int8 if self.narrow else np.int32)
+        return x, w, bias, np.full((self.batch, *self.out, self.oc), 77, self.kinds[1])
+
+    @property
+    def kinds(self) -> tuple[np.dtype, np.dtype]:
+        """Types of x and y"""
+        x = np.dtype(np.int8 if self.signed else np.uint8)
+        if self.wide:
+            x = np.dtype(np.int16 if self.signed else np.uint16)
+        return x, np.dtype((np.int16 if self.wide else np.int8) if self.narrow else np.int32)
 
     def wanted(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
         y = reference(x.astype(np.int64) - self.zx, w.astype(np.int64) - self.zw, self) + bias
-        return y.astype(np.int8 if self.narrow else np.int32)
+        return y.astype(self.kinds[1])
 
 
 def cases(vl: int) -> list[Case]:
@@ -64,7 +73,8 @@ def cases(vl: int) -> list[Case]:
         Case(3, 3, 2, vl + 1, kernel=(2, 2), strides=(3, 3), pads=(2, 2, 2, 2), zx=3),
     ]
     out += strongly_dilated(vl)
-    return out + [replace(c, form=integer.PAIRS, zw=i % 3) for i, c in enumerate(out)]
+    pairs = [replace(c, form=integer.PAIRS, zw=i % 3) for i, c in enumerate(out)]
+    return [*out, *pairs, *(replace(c, wide=True, zx=c.zx * 127 + (not c.signed)) for c in pairs)]
 
 
 def strongly_dilated(vl: int) -> list[Case]:
@@ -90,8 +100,8 @@ def forms(flag: str, vl: int) -> list[int]:
 
 def descriptor(c: Case, vl: int, nvreg: int) -> dict[str, int]:
     strides = (c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None
-    d = integer.iconv_desc(c.geometry, vl, nvreg, form=c.form, x_signed=c.signed, x_strides=strides,
-                           y_size=1 if c.narrow else 4, zx=None if c.given else c.zx, zw=c.zw)
+    sizes = {"x_size": c.kinds[0].itemsize, "y_size": c.kinds[1].itemsize}
+    d = integer.iconv_desc(c.geometry, vl, nvreg, form=c.form, x_signed=c.signed, x_strides=strides, **sizes, zx=None if c.given else c.zx, zw=c.zw)
     return c.chosen(d | {"epi_loop": c.h % 2} | ({"gather": 1} if c.gather else {}))
 
 
@@ -120,7 +130,7 @@ def source(vl: int, nvreg: int, wanted: list[int]) -> str:
 def operands(i: int, c: Case, d: dict[str, int], vl: int) -> tuple[list[np.ndarray], np.ndarray]:
     """x, w, zx, y, bias as the kernel takes them, and what y must be."""
     x, w, bias, y = c.operands(SEED + i)
-    packed = integer.pack_iconv_w(w, c.groups, c.dilations[1] != 1, c.form, d["nv"], vl, c.zw)
+    packed = integer.pack_iconv_w(w, c.groups, c.dilations[1] != 1, c.form, d["nv"], vl, c.zw, c.kinds[0].itemsize)
     stored = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if c.nchw else x
     return [stored, packed, np.array([c.zx], x.dtype), y, bias], c.wanted(x, w, bias)
 

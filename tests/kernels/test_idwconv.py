@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def case(h: int, w: int, c: int, pads: tuple[int, int, int, int] = (1, 1, 1, 1),
 
 
 def cases(vl: int) -> list[Case]:
-    return [
+    out = [
         case(5, 23, 2 * vl, zx=113),
         case(4, 5, 3 * vl + 3, signed=True, zx=-128, narrow=True),
         case(9, 17, vl + 1, strides=(2, 2), given=True, zx=255, zw=-127),
@@ -32,10 +33,12 @@ def cases(vl: int) -> list[Case]:
         case(4, 21, 1, zx=200, strides=(1, 2)),
         case(3, 19, 3, signed=True, given=True, zx=4, dilations=(1, 2), narrow=True),
     ]
+    return out + [replace(c, wide=True, zx=c.zx * 127) for c in out]
 
 
 def descriptor(c: Case) -> dict[str, int]:
-    return integer.idwconv_desc(c.geometry, y_size=1 if c.narrow else 4, x_signed=c.signed,
+    return integer.idwconv_desc(c.geometry, x_size=c.kinds[0].itemsize, y_size=c.kinds[1].itemsize,
+                                x_signed=c.signed,
                                 zx=None if c.given else c.zx, zw=c.zw)
 
 

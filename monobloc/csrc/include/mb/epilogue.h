@@ -1,7 +1,7 @@
 /* What epilogues are made of where values are no floats: vectors of int32, conversions, operands.
  *
  * The text of an epilogue is the same for all kernels and for whole vectors and single elements, so every
- * function here is overloaded. Sums are float (halves too) or int32; bytes are int32 until they are stored.
+ * function here is overloaded. Sums are float (halves too) or int32; smaller integers are int32 until they are stored.
  * What floats need is in mb/base.h, halves in mb/narrow.h.
  */
 #ifndef MB_EPILOGUE_H
@@ -70,6 +70,16 @@ MB_OVERLOAD mb_vi mb_ld(mb_vi like, const uint8_t *p) {
   return __builtin_convertvector(*(const mb_vu8u *)p, mb_vi);
 }
 MB_OVERLOAD int32_t mb_ld(int32_t like, const uint8_t *p) { (void)like; return *p; }
+MB_OVERLOAD mb_vi mb_ld(mb_vi like, const int16_t *p) {
+  (void)like;
+  return __builtin_convertvector(*(const mb_v16u *)p, mb_vi);
+}
+MB_OVERLOAD int32_t mb_ld(int32_t like, const int16_t *p) { (void)like; return *p; }
+MB_OVERLOAD mb_vi mb_ld(mb_vi like, const uint16_t *p) {
+  (void)like;
+  return __builtin_convertvector(*(const mb_vu16u *)p, mb_vi);
+}
+MB_OVERLOAD int32_t mb_ld(int32_t like, const uint16_t *p) { (void)like; return *p; }
 MB_OVERLOAD mb_vf mb_splat(mb_vi like, float x) { (void)like; return mb_bcast(x); }
 MB_OVERLOAD float mb_splat(int32_t like, float x) { (void)like; return x; }
 MB_OVERLOAD mb_vi mb_splat(mb_vi like, int32_t x) { (void)like; return mb_ibcast(x); }
@@ -89,6 +99,8 @@ MB_STRIDED(float, float, mb_vf)
 MB_STRIDED(int32_t, int32_t, mb_vi)
 MB_STRIDED(int8_t, int32_t, mb_vi)
 MB_STRIDED(uint8_t, int32_t, mb_vi)
+MB_STRIDED(int16_t, int32_t, mb_vi)
+MB_STRIDED(uint16_t, int32_t, mb_vi)
 #undef MB_STRIDED
 
 #endif

@@ -1,4 +1,4 @@
-/* Integer convolutions and matrix products: bytes times bytes, summed exactly in int32.
+/* Integer convolutions and matrix products: bytes, or int16, times bytes, summed exactly in int32.
  *
  *   static const mb_iconv D = { .batch = 1, ... };
  *   MB_ICONV(conv3, D, conv3_epi)
@@ -9,12 +9,14 @@
  *
  *   quads   4 bytes, signed or not as the machine's dot product wants x (MB_DOT4); the zero point is
  *           taken off by starting each sum at -zero * (sum of the channel's weights)
- *   pairs   2 x int16, the zero point taken off; every machine
+ *   pairs   2 x int16, the zero point of bytes taken off; every machine, and x of 16 bits, whose zero point
+ *           is taken off as in quads: the difference has 17 bits
  *
  * so padding, strides of any kind and zero points are the copy's business alone, and sums see runs of
  * contiguous x. A run whose length is no multiple of a step reads a little of what follows: weights are
  * zero there. Weights are signed bytes: per group and panel [run][step of k][column][4 or 2], panels and
- * the last, partial vector as in mb/tile.h; in quads the sums of all columns (int32) stand first.
+ * the last, partial vector as in mb/tile.h; where they take zero points off, the sums of all columns (int32) stand
+ * first.
  *
  * An epilogue takes sums and returns what is stored, as int32; of a float, its bits (mb/epilogue.h).
  *
@@ -37,7 +39,7 @@ typedef struct {
   long kh, kw, sh, sw, dh, dw, pt, pl;
   long x_batch, x_row, x_pix, x_ch, x_group; /* strides in bytes */
   long y_batch, y_row, y_pix, y_group;       /* in elements */
-  int y_size;                                /* bytes of an element: 1 or 4 */
+  int x_size, y_size;                        /* bytes of an element: 1 or 2; 1, 2 or 4 */
   long w_group, w_panel;                     /* bytes; panels begin behind the sums of a group */
   int form;                                  /* MB_QUADS or MB_PAIRS */
   int x_signed, zx, zx_given;                /* sign of x; its zero point; it is given when it runs */
@@ -85,6 +87,9 @@ MB_INLINE mb_vi mb_dot4(mb_vi acc, mb_vi x, mb_vi w) {
 #if defined(__AVX512BW__) && MB_VL == 16
 typedef short mb_vshorts __attribute__((vector_size(64)));
 #define MB_MADD(X, W) __builtin_ia32_pmaddwd512((mb_vshorts)(X), (mb_vshorts)(W))
+#if defined(__AVX512VNNI__)
+#define MB_MADD_TO(ACC, X, W) __builtin_ia32_vpdpwssd512(ACC, (mb_vshorts)(X), (mb_vshorts)(W))
+#endif
 #elif defined(__AVX2__) && MB_VL == 8
 typedef short mb_vshorts __attribute__((vector_size(32)));
 #define MB_MADD(X, W) __builtin_ia32_pmaddwd256((mb_vshorts)(X), (mb_vshorts)(W))
@@ -93,7 +98,9 @@ typedef short mb_vshorts __attribute__((vector_size(16)));
 #define MB_MADD(X, W) __builtin_ia32_pmaddwd128((mb_vshorts)(X), (mb_vshorts)(W))
 #endif
 MB_INLINE mb_vi mb_dot2(mb_vi acc, int32_t x, mb_vi w) {
-#ifdef MB_MADD
+#if defined(MB_MADD_TO)
+  return (mb_vi)MB_MADD_TO(acc, mb_ibcast(x), w);
+#elif defined(MB_MADD)
   return mb_add(acc, (mb_vi)MB_MADD(mb_ibcast(x), w));
 #else
   typedef int16_t half __attribute__((vector_size(2 * MB_VL)));
@@ -106,14 +113,18 @@ MB_INLINE mb_vi mb_dot2(mb_vi acc, int32_t x, mb_vi w) {
 #endif
 }
 
-/* A byte, signed or not. */
-MB_INLINE int32_t mb_iload_byte(int is_signed, const void *p) {
+/* An integer of 1 or 2 bytes, signed or not. */
+MB_INLINE int32_t mb_iload_one(int size, int is_signed, const void *p) {
+  if (size == 2) return is_signed ? *(const int16_t *)p : *(const uint16_t *)p;
   return is_signed ? *(const int8_t *)p : *(const uint8_t *)p;
 }
 
 MB_INLINE int mb_iconv_flip(const mb_iconv *d) { return d->x_signed == MB_DOT4_UNSIGNED ? 0x80 : 0; }
-/* A byte of x as the dot product sees it. */
+/* Whether the sums of columns take the zero point off. */
+MB_INLINE int mb_iconv_sums(const mb_iconv *d) { return d->form == MB_QUADS || d->x_size == 2; }
+/* An element of x as the products see it, where sums take the zero point off. */
 MB_INLINE int32_t mb_iconv_seen(const mb_iconv *d, int32_t x) {
+  if (d->x_size == 2) return d->x_signed ? x : x - 0x8000;
   int32_t b = (x ^ mb_iconv_flip(d)) & 0xff;
   return MB_DOT4_UNSIGNED ? b : (int8_t)b;
 }
@@ -135,7 +146,7 @@ MB_INLINE long mb_iconv_scratch(const mb_iconv *d) {
   return (rows * mb_iconv_cols(d) * d->ic * mb_iconv_size(d) + 4 + 63) / 64 * 64;
 }
 
-/* n elements of the scratch: x as it is seen, or nothing but zero points where x is 0. */
+/* n elements of the scratch: x as it is seen, or nothing but zero points where x is 0; steps are bytes. */
 MB_INLINE void mb_iconv_copy(const mb_iconv *d, char *s, const uint8_t *x, long step, long n, int32_t zx) {
   if (d->form == MB_QUADS) {
     const uint8_t flip = (uint8_t)mb_iconv_flip(d), zero = (uint8_t)(zx ^ flip);
@@ -145,7 +156,14 @@ MB_INLINE void mb_iconv_copy(const mb_iconv *d, char *s, const uint8_t *x, long 
     return;
   }
   int16_t *h = (int16_t *)s;
-  if (!x) for (long i = 0; i < n; i++) h[i] = 0;
+  if (d->x_size == 2) {
+    const uint16_t flip = d->x_signed ? 0 : 0x8000, *x2 = (const uint16_t *)x;
+    const int16_t zero = (int16_t)mb_iconv_seen(d, zx);
+    step /= 2;
+    if (!x) for (long i = 0; i < n; i++) h[i] = zero;
+    else if (step == 1) for (long i = 0; i < n; i++) h[i] = (int16_t)(x2[i] ^ flip);
+    else for (long i = 0; i < n; i++) h[i] = (int16_t)(x2[i * step] ^ flip);
+  } else if (!x) for (long i = 0; i < n; i++) h[i] = 0;
   else if (d->x_signed) for (long i = 0; i < n; i++) h[i] = (int16_t)((int8_t)x[i * step] - zx);
   else for (long i = 0; i < n; i++) h[i] = (int16_t)(x[i * step] - zx);
 }
@@ -153,7 +171,7 @@ MB_INLINE void mb_iconv_copy(const mb_iconv *d, char *s, const uint8_t *x, long 
 /* Scratch rows 0 .. rows-1 become input rows from first_row on, zero points outside the image. */
 MB_INLINE void mb_iconv_fill(const mb_iconv *d, const uint8_t *x, long first_row, long rows, char *scratch,
                              int32_t zx) {
-  const long cols = mb_iconv_cols(d), ic = d->ic, size = mb_iconv_size(d);
+  const long cols = mb_iconv_cols(d), ic = d->ic, size = mb_iconv_size(d), one = d->x_size;
   const long left = mb_min_long(d->pl, cols), in = mb_min_long(d->w, cols - left);
   for (long r = 0; r < rows; r++) {
     char *s = scratch + r * cols * ic * size;
@@ -165,7 +183,7 @@ MB_INLINE void mb_iconv_fill(const mb_iconv *d, const uint8_t *x, long first_row
     const uint8_t *p = x + row * d->x_row;
     mb_iconv_copy(d, s, 0, 1, left * ic, zx);
     s += left * ic * size;
-    if ((d->x_ch == 1 || ic == 1) && (d->x_pix == ic || in == 1)) mb_iconv_copy(d, s, p, 1, in * ic, zx);
+    if ((d->x_ch == one || ic == 1) && (d->x_pix == ic * one || in == 1)) mb_iconv_copy(d, s, p, one, in * ic, zx);
     else if (ic == 1) mb_iconv_copy(d, s, p, d->x_pix, in, zx);
     else for (long q = 0; q < in; q++) mb_iconv_copy(d, s + q * ic * size, p + q * d->x_pix, d->x_ch, ic, zx);
     mb_iconv_copy(d, s + in * ic * size, 0, 1, (cols - left - in) * ic, zx);
@@ -223,17 +241,19 @@ MB_INLINE void mb_iconv_step(const mb_iconv *d, mb_tile t, mb_vi acc[MB_MAX_MR][
   }
 }
 
-/* Results of `size` bytes, 1 or 4; of a vector that belongs at y the last n lanes. */
+/* Results of `size` bytes, 1, 2 or 4; of a vector that belongs at y the last n lanes. */
 MB_INLINE void mb_iput(int size, char *y, long i, int32_t v) {
   if (size == 4) __builtin_memcpy(y + 4 * i, &v, 4);
+  else if (size == 2) __builtin_memcpy(y + 2 * i, &v, 2);
   else y[i] = (char)v;
 }
 MB_INLINE void mb_iput_last(int size, char *y, mb_vi v, int n) {
   if (n < MB_VL) {
     const mb_vb b = __builtin_convertvector(v, mb_vb);
     MB_UNROLL for (int l = 0; l < MB_VL; l++)
-      if (l >= MB_VL - n) mb_iput(size, y, l, size == 4 ? v[l] : b[l]);
+      if (l >= MB_VL - n) mb_iput(size, y, l, size == 1 ? b[l] : v[l]);
   } else if (size == 4) mb_istore(y, v);
+  else if (size == 2) *(mb_v16u *)y = __builtin_convertvector(v, mb_v16u);
   else *(mb_v8u *)y = __builtin_convertvector(v, mb_vb);
 }
 
@@ -273,7 +293,7 @@ MB_INLINE void mb_iconv_body(const mb_iconv *d, int r, int c, int tail, const mb
                              mb_epi_i epi_s) {
   const mb_tile t = mb_iconv_tile(d, r, c, tail);
   mb_vi acc[MB_MAX_MR][MB_MAX_NV];
-  const int corrects = d->form == MB_QUADS && (d->zx_given || mb_iconv_seen(d, d->zx));
+  const int corrects = mb_iconv_sums(d) && (d->zx_given || mb_iconv_seen(d, d->zx));
   MB_UNROLL for (int j = 0; j < t.nv; j++) {
     const mb_vi first = corrects ? mb_mul(mb_iload(k->sums + j * MB_VL), -k->zx) : (mb_vi){0};
     MB_UNROLL for (int i = 0; i < t.mr; i++) acc[i][j] = first;
@@ -333,8 +353,8 @@ MB_INLINE void mb_iconv_run(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf 
                             mb_iconv_leaf *t2, const void *ctx, const void *x, const void *w, const void *zx,
                             void *y, void *scratch, int tid, int nt) {
   const long units = mb_iconv_units(d), nr = (long)d->nv * MB_VL, panels = (d->oc + nr - 1) / nr;
-  const long sums = d->form == MB_QUADS ? (d->oc + MB_VL - 1) / MB_VL * MB_VL : 0;
-  const int32_t zero = d->zx_given ? mb_iload_byte(d->x_signed, zx) : d->zx;
+  const long sums = mb_iconv_sums(d) ? (d->oc + MB_VL - 1) / MB_VL * MB_VL : 0;
+  const int32_t zero = d->zx_given ? mb_iload_one(d->x_size, d->x_signed, zx) : d->zx;
   long lo = 0, hi = d->batch * d->groups * units, p0 = 0, p1 = panels;
   if (d->split == 0) mb_share(hi, tid, nt, &lo, &hi);
   else mb_share(panels, tid, nt, &p0, &p1);

@@ -1,4 +1,4 @@
-/* Depthwise convolution of bytes, NHWC, summed exactly in int32: vectors of channels.
+/* Depthwise convolution of bytes, or int16, by bytes, NHWC, summed exactly in int32: vectors of channels.
  *
  *   static const mb_idwconv D = { .batch = 1, ... };
  *   MB_IDWCONV(dw3, D, dw3_epi)
@@ -17,7 +17,7 @@ typedef struct {
   long batch, h, w, c, oh, ow, kh, kw, sh, sw, dh, dw, pt, pl;
   long x_batch, x_row, x_pix;         /* strides in bytes */
   long y_batch, y_row, y_pix;         /* in elements */
-  int y_size, x_signed, zx, zx_given, zw;
+  int x_size, y_size, x_signed, zx, zx_given, zw;
   int px;                             /* pixels of a tile, at most MB_MAX_PX */
   int epi_loop;
 } mb_idwconv;
@@ -32,26 +32,39 @@ MB_INLINE mb_vi mb_idw_few(int is_signed, const void *p, long n) {
   return is_signed ? v : v & 0xff;
 }
 
+MB_INLINE mb_vi mb_idw_few16(int is_signed, const void *p, long n) {
+  mb_v16u b = {0};
+  __builtin_memcpy(&b, p, 2 * (unsigned long)n);
+  const mb_vi v = __builtin_convertvector(b, mb_vi);
+  return is_signed ? v : v & 0xffff;
+}
+
 MB_INLINE mb_vi mb_idw_x(const mb_idwconv *d, const uint8_t *x) {
+  if (d->x_size == 2) {
+    if (d->c < MB_VL) return mb_idw_few16(d->x_signed, x, d->c);
+    if (d->x_signed) return __builtin_convertvector(*(const mb_v16u *)x, mb_vi);
+    return __builtin_convertvector(*(const mb_vu16u *)x, mb_vi);
+  }
   if (d->c < MB_VL) return mb_idw_few(d->x_signed, x, d->c);
   if (d->x_signed) return __builtin_convertvector(*(const mb_v8u *)x, mb_vi);
   return __builtin_convertvector(*(const mb_vu8u *)x, mb_vi);
 }
 
-/* Products of numbers of nine bits: of their lower halves, the upper ones of f being 0 where halves are multiplied. */
-MB_INLINE mb_vi mb_idw_f(mb_vi w) {
+/* Products of numbers of nine bits: of their lower halves, the upper ones of f being 0 where halves are multiplied.
+ * Less its zero point, x of 16 bits has 17. */
+MB_INLINE mb_vi mb_idw_f(const mb_idwconv *d, mb_vi w) {
 #ifdef MB_MADD
-  return w & 0xffff;
-#else
+  if (d->x_size == 1) return w & 0xffff;
+#endif
+  (void)d;
   return w;
-#endif
 }
-MB_INLINE mb_vi mb_idw_mul(mb_vi x, mb_vi f) {
+MB_INLINE mb_vi mb_idw_mul(const mb_idwconv *d, mb_vi x, mb_vi f) {
 #ifdef MB_MADD
-  return (mb_vi)MB_MADD(x, f);
-#else
-  return mb_mul(x, f);
+  if (d->x_size == 1) return (mb_vi)MB_MADD(x, f);
 #endif
+  (void)d;
+  return mb_mul(x, f);
 }
 
 MB_INLINE mb_vi mb_idw_w(const mb_idwconv *d, const int8_t *w) {
@@ -68,11 +81,11 @@ MB_INLINE void mb_idw_sums(const mb_idwconv *d, int px, int inside, const uint8_
     const long row = at.i * d->sh - d->pt + r * d->dh;
     if (row < 0 || row >= d->h) continue;
     for (long s = 0; s < d->kw; s++) {
-      const mb_vi f = mb_idw_f(mb_idw_w(d, w + (r * d->kw + s) * d->c + at.n) - d->zw);
+      const mb_vi f = mb_idw_f(d, mb_idw_w(d, w + (r * d->kw + s) * d->c + at.n) - d->zw);
       MB_UNROLL for (int p = 0; p < px; p++) {
         const long col = (at.j + p) * d->sw - d->pl + s * d->dw;
         if (inside || (col >= 0 && col < d->w))
-          acc[p] = mb_add(acc[p], mb_idw_mul(mb_idw_x(d, x + row * d->x_row + col * d->x_pix + at.n) - zx, f));
+          acc[p] = mb_add(acc[p], mb_idw_mul(d, mb_idw_x(d, x + row * d->x_row + col * d->x_pix + at.n * d->x_size) - zx, f));
       }
     }
   }
@@ -120,7 +133,7 @@ MB_INLINE void mb_idw_row(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *
 
 MB_INLINE void mb_idw_run(const mb_idwconv *d, mb_idw_leaf *whole, mb_idw_leaf *edge, mb_idw_leaf *one,
                           const void *ctx, const void *x, const void *w, const void *zx, void *y, int tid, int nt) {
-  const int32_t zero = d->zx_given ? mb_iload_byte(d->x_signed, zx) : d->zx;
+  const int32_t zero = d->zx_given ? mb_iload_one(d->x_size, d->x_signed, zx) : d->zx;
   long lo, hi;
   mb_share(d->batch * d->oh, tid, nt, &lo, &hi);
   for (long at = lo; at < hi; at++) {
