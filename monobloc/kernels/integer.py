@@ -9,6 +9,7 @@ columns stand before the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,30 @@ def has_sums(form: int, x_size: int) -> bool:
     return form == QUADS or x_size == 2
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """What is stored: bytes of an element, the sign and zero point of x (None: it is given at run time) and that of
+    the weights."""
+
+    x_size: int = 1
+    y_size: int = 4
+    x_signed: bool = False
+    zx: int | None = 0
+    zw: int = 0
+
+    @property
+    def fields(self) -> dict[str, int]:
+        return {"x_size": self.x_size, "y_size": self.y_size, "x_signed": int(self.x_signed), "zx": self.zx or 0,
+                "zx_given": int(self.zx is None), "zw": self.zw}
+
+    def strides(self, elements: Mapping[str, int]) -> dict[str, int]:
+        """As the kernels count them: those of x in bytes"""
+        return {k: v * self.x_size if k.startswith("x_") else v for k, v in elements.items()}
+
+
+BYTES = Numbers()
+
+
 def iconv_desc(
     geo: Geometry,
     vl: int,
@@ -47,38 +72,24 @@ def iconv_desc(
     form: int,
     x_strides: tuple[int, int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
-    x_size: int = 1,
-    y_size: int = 4,
-    x_signed: bool = False,
-    zx: int | None = 0,
-    zw: int = 0,
+    numbers: Numbers = BYTES,
     caches: Caches = DEFAULT_CACHES,
     nv: int = 0,
 ) -> dict[str, int]:
-    """A whole `mb_iconv`: arguments as in `tiles.conv_desc`; `zx` None: it is given at run time."""
+    """A whole `mb_iconv`: arguments as in `tiles.conv_desc`."""
     (oh, ow), (kh, kw), oc = geo.out, geo.kernel, geo.oc // geo.groups
-    desc = {**geo.fields, **_in_bytes(geo.group_fields(x_strides, y_strides), x_size), **_numbers(x_size, y_size, x_signed, zx, zw), "form": form}
+    desc = {**geo.fields, **numbers.strides(geo.group_fields(x_strides, y_strides)), **numbers.fields, "form": form}
     runs, steps = run_steps(geo.ic, kh, kw, geo.dilations[1], form)
     desc |= conv_tiles(oh, ow, oc, runs * steps, vl, nvreg, nv)
     panel_bytes = runs * steps * form
     desc["w_panel"] = panel_bytes * desc["nv"] * vl
     columns = packed_columns(oc, desc["nv"], vl)
-    desc["w_group"] = columns * (panel_bytes + (4 if has_sums(form, x_size) else 0))
+    desc["w_group"] = columns * (panel_bytes + (4 if has_sums(form, numbers.x_size) else 0))
     weights = panel_bytes * columns
     desc["gather"] = int(_gathers(desc, weights, caches))
     desc["bh"] = _block(desc, weights, caches)
     desc["split"] = int(geo.groups == 1 and ceil_div(oc, desc["nv"] * vl) >= 4 and weights > geo.image)
     return desc
-
-
-def _in_bytes(strides: dict[str, int], x_size: int) -> dict[str, int]:
-    """Strides of x as the kernels count them"""
-    return {k: v * x_size if k.startswith("x_") else v for k, v in strides.items()}
-
-
-def _numbers(x_size: int, y_size: int, x_signed: bool, zx: int | None, zw: int) -> dict[str, int]:
-    """What the bytes stand for."""
-    return {"x_size": x_size, "y_size": y_size, "x_signed": int(x_signed), "zx": zx or 0, "zx_given": int(zx is None), "zw": zw}
 
 
 def run_steps(ic: int, kh: int, kw: int, dw: int, form: int) -> tuple[int, int]:
@@ -123,14 +134,10 @@ def idwconv_desc(
     *,
     x_strides: tuple[int, int, int] | None = None,
     y_strides: tuple[int, int, int] | None = None,
-    x_size: int = 1,
-    y_size: int = 4,
-    x_signed: bool = False,
-    zx: int | None = 0,
-    zw: int = 0,
+    numbers: Numbers = BYTES,
 ) -> dict[str, int]:
     """A whole `mb_idwconv`; arguments as in `iconv_desc`, channels are contiguous."""
-    return {**geo.fields, **_in_bytes(geo.channel_fields(x_strides, y_strides), x_size), **_numbers(x_size, y_size, x_signed, zx, zw),
+    return {**geo.fields, **numbers.strides(geo.channel_fields(x_strides, y_strides)), **numbers.fields,
             "c": geo.oc, "px": cover(geo.out[1], 8)[0]}
 
 

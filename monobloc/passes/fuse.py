@@ -21,7 +21,7 @@ from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars, node_functions, reader
 from monobloc.passes import PassContext
-from monobloc.passes.contraction import BYTES, FLOATS, SHORTS, INTEGER_OPS, is_contraction
+from monobloc.passes.contraction import BYTES, FLOATS, INTEGER_OPS, SHORTS, is_contraction
 from monobloc.passes.rewrite import only_use
 
 MAX_GROUP = 48

@@ -197,19 +197,19 @@ def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int
     form = integer.form_of(t.byte_dot, weight_zero(c), c.x.dtype.size)
     strides.setdefault("nv", packed_nv(c))
     return integer.iconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, form=form, caches=caches(t),
-                              **_bytes(c), **strides)
+                              numbers=_numbers(c), **strides)
 
 
 def idwconv_descriptor(c: Contraction, **strides: Any) -> dict[str, int]:
     """`mb_idwconv` of a group."""
-    return integer.idwconv_desc(conv_geometry(c), **_bytes(c), **strides)
+    return integer.idwconv_desc(conv_geometry(c), numbers=_numbers(c), **strides)
 
 
-def _bytes(c: Contraction) -> dict[str, Any]:
-    """What a descriptor must know of the bytes."""
+def _numbers(c: Contraction) -> integer.Numbers:
+    """What a descriptor must know of the integers."""
     zx = zero_point(c)
-    return {"x_size": c.x.dtype.size, "y_size": c.out.dtype.size, "x_signed": c.x.dtype.is_signed, "zx": None if isinstance(zx, Value) else zx,
-            "zw": weight_zero(c)}
+    given = None if isinstance(zx, Value) else zx
+    return integer.Numbers(c.x.dtype.size, c.out.dtype.size, c.x.dtype.is_signed, given, weight_zero(c))
 
 
 def weight_zero(c: Contraction) -> int:

@@ -49,6 +49,11 @@ class Case(Conv):
             x = np.dtype(np.int16 if self.signed else np.uint16)
         return x, np.dtype((np.int16 if self.wide else np.int8) if self.narrow else np.int32)
 
+    @property
+    def numbers(self) -> integer.Numbers:
+        sizes = (k.itemsize for k in self.kinds)
+        return integer.Numbers(*sizes, x_signed=self.signed, zx=None if self.given else self.zx, zw=self.zw)
+
     def wanted(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
         y = reference(x.astype(np.int64) - self.zx, w.astype(np.int64) - self.zw, self) + bias
         return y.astype(self.kinds[1])
@@ -100,8 +105,7 @@ def forms(flag: str, vl: int) -> list[int]:
 
 def descriptor(c: Case, vl: int, nvreg: int) -> dict[str, int]:
     strides = (c.h * c.w * c.ic, c.w, 1, c.h * c.w) if c.nchw else None
-    sizes = {"x_size": c.kinds[0].itemsize, "y_size": c.kinds[1].itemsize}
-    d = integer.iconv_desc(c.geometry, vl, nvreg, form=c.form, x_signed=c.signed, x_strides=strides, **sizes, zx=None if c.given else c.zx, zw=c.zw)
+    d = integer.iconv_desc(c.geometry, vl, nvreg, form=c.form, x_strides=strides, numbers=c.numbers)
     return c.chosen(d | {"epi_loop": c.h % 2} | ({"gather": 1} if c.gather else {}))
 
 

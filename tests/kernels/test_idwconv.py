@@ -37,9 +37,7 @@ def cases(vl: int) -> list[Case]:
 
 
 def descriptor(c: Case) -> dict[str, int]:
-    return integer.idwconv_desc(c.geometry, x_size=c.kinds[0].itemsize, y_size=c.kinds[1].itemsize,
-                                x_signed=c.signed,
-                                zx=None if c.given else c.zx, zw=c.zw)
+    return integer.idwconv_desc(c.geometry, numbers=c.numbers)
 
 
 def source(vl: int) -> str:
