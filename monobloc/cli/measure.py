@@ -242,7 +242,8 @@ def _show_layers(found: Sequence[tuple[verify_run.Inner, Difference]], first: ve
                   right=(4, 5, 6, 7))
     if first is None:
         console.say("no node exceeds the tolerance when every value is kept"
-                    " (kept values are not fused away: a difference without --per-layer comes from fusing)")
+                    " (kept values are neither fused away nor held more exactly than their type: a difference without"
+                    " --per-layer comes from that)")
     else:
         console.say(f"the difference arises at {first.op} '{first.node}', in value '{first.value}'")
 

@@ -109,7 +109,7 @@ def _epilogue(
         text = f"(const void *){at.pointer_of(v)}"
         if text not in reads:
             reads.append(text)
-        return f"((const {v.dtype.c} *)at[{reads.index(text)}])"
+        return f"((const {v.type.memory.c} *)at[{reads.index(text)}])"
 
     lines, result = epilogue_text(e, axes, at.storage_of, pointer)
     symbols = open_symbols([*lines, result])

@@ -88,6 +88,8 @@ class _Printer:
 
     def _call(self, e: Expr) -> str:
         assert isinstance(e, Op)
+        if e.fn == "unrounded":
+            return self.text(e.args[0])
         if e.fn == "cast":
             return self._cast(e)
         fn = {"land": "mb_and", "lor": "mb_or", "lnot": "mb_not"}.get(e.fn, f"mb_{e.fn}")

@@ -253,8 +253,8 @@ class _Nest:
 
     def _turn(self) -> bool:
         """A copy that reads along one index and writes along another is a transposition of these two (mb/turn.h)."""
-        e, v, size = self.e, self.inner, self.out.dtype.size
-        if not isinstance(e, Load) or e.dtype is not self.out.dtype or v is None or size not in (1, 2, 4, 8):
+        e, v, size = self.e, self.inner, self.out.type.memory.size
+        if not isinstance(e, Load) or e.source.type.memory is not self.out.type.memory or v is None or size not in (1, 2, 4, 8):
             return False
         reads, writes = (linear(address)[0] for address in (e.index[0], self.store))
         across = [u for u in self.order if reads.get(u) == 1 and u is not v]
@@ -316,7 +316,7 @@ class _Nest:
         self.w.line(f"{self._element(self.out, self.store)} = {self._to_memory(value)};")
 
     def _to_memory(self, value: str) -> str:
-        d = self.out.dtype
+        d = self.out.type.memory
         if compute_type(d) is not d:
             return f"mb_{d.value}({value})"
         return f"({d.c})({value})" if d is DType.BOOL else value
@@ -481,7 +481,8 @@ class _Nest:
     def _spelled(self, e: Expr, counts: dict[Expr, int]) -> str:
         if isinstance(e, Load):
             text = f"{self.ctx.pointer_of(e.source)}[{self._text(e.index[0], counts)}]"
-            return text if compute_type(e.dtype) is e.dtype else f"mb_wide({text})"
+            stored = e.source.type.memory
+            return text if compute_type(stored) is stored else f"mb_wide({text})"
         assert isinstance(e, Op)
         args = [self._text(a, counts) for a in e.args]
         return spell(e.fn, args, [a.dtype for a in e.args], e.dtype)

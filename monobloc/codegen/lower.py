@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from monobloc.codegen.excess import keep_precision
 from monobloc.codegen.interface import Interface, Port, header, implementation
 from monobloc.codegen.place import Placement, place
 from monobloc.codegen.sizes import Room
@@ -75,6 +76,7 @@ def lower(
     `profile` adds a counter of clock ticks per layer, exported as `mb_<prefix>_part<k>_ticks`.
     """
     run_passes(g, ctx, dump=dump)
+    keep_precision(g, ctx)
     return generate(g, ctx, prefix, title, profile)
 
 
@@ -111,6 +113,6 @@ def _sizes(v: Value, p: Placement) -> Port | None:
 
 def _port(name: str, v: Value, p: Placement) -> Port:
     s = p.storage[v]
-    at = p.offset[int(s.base)] + s.offset * v.dtype.size
+    at = p.offset[int(s.base)] + s.offset * s.dtype.size
     largest = replace(v.type, shape=closed(v.shape))
     return Port(name, largest, at, p.banks.index(p.bank_at(at)), open_shape=v.shape)

@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import TypeGuard
 
 from monobloc import plan
 from monobloc.codegen.loops import flatten_loads
 from monobloc.codegen.regions import accesses, ram_regions, spread
 from monobloc.codegen.sizes import Room, ports_of
 from monobloc.codegen.storage import Storage, dense, is_dense
-from monobloc.ir.expr import Load, Var, free_vars, linear, walk
+from monobloc.ir.expr import Expr, Load, Op, Var, free_vars, linear, walk
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.symbolic import same_number, upper
+from monobloc.ir.types import HALVES, DType
 from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars
 from monobloc.ops.control import outside_of
@@ -146,7 +148,7 @@ class Found:
     def address(self, v: Value) -> int:
         """The byte of the plan at which a value lies"""
         s = self.storage[v]
-        return self.offset[int(s.base)] + s.offset * v.dtype.size
+        return self.offset[int(s.base)] + s.offset * s.dtype.size
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ def _heat(g: Graph, a: _Aliases) -> dict[plan.Id, float]:
             if v.const is None and node not in a.views:
                 r = root[int(a.storage[v].base)]
                 total[r.name] += accesses(node, v) * v.type.size / max(r.type.size, 1)
-    return {v.name: total[v.name] / v.type.dtype.size for v in a.ids}
+    return {v.name: total[v.name] / v.type.memory.size for v in a.ids}
 
 
 def _names(a: _Aliases) -> dict[plan.Id, frozenset[str]]:
@@ -274,9 +276,9 @@ def _settle(v: Value, into: dict[Value, tuple[Value, Storage]], a: _Aliases) -> 
 def _part_storage(inner: Value, outer: Value, relative: Storage, base: Storage) -> Storage:
     """A part's storage: `relative` says offset per axis of the outer value (concat) or is a whole view."""
     if relative.base == "whole":
-        return Storage(base.base, inner.dtype, base.offset, relative.strides)
+        return Storage(base.base, base.dtype, base.offset, relative.strides)
     offset = base.offset + relative.offset * base.strides[relative.strides[0]]
-    return Storage(base.base, inner.dtype, offset, base.strides)
+    return Storage(base.base, base.dtype, offset, base.strides)
 
 
 def _concat_parts(g: Graph, exported: set[Value], ctx: PassContext) -> dict[Value, tuple[Value, Storage]]:
@@ -288,8 +290,9 @@ def _concat_parts(g: Graph, exported: set[Value], ctx: PassContext) -> dict[Valu
         v, axis, at = node.outputs[0], node.attrs["axis"] % node.outputs[0].type.rank, 0
         for x in node.inputs:
             assert x is not None
-            if x not in exported and x not in out and node.inputs.count(x) == 1 and _writes_strided(x, v, ctx):
-                out[x] = (v, Storage("part", x.dtype, at, (axis,)))
+            alone = x not in exported and x not in out and node.inputs.count(x) == 1
+            if alone and x.type.memory is v.type.memory and _writes_strided(x, v, ctx):
+                out[x] = (v, Storage("part", x.type.memory, at, (axis,)))
             at += x.shape[axis]
     return out
 
@@ -316,7 +319,7 @@ def _part_of_larger(x: Value) -> Storage:
     That an axis is the fastest since those behind it have size 1 is not so any more in a larger tensor.
     """
     fastest = x.type.order[-1] if x.type.rank else -1
-    return Storage("part", x.dtype, 0, tuple(1 if k == fastest else 2 for k in range(x.type.rank)))
+    return Storage("part", x.type.memory, 0, tuple(1 if k == fastest else 2 for k in range(x.type.rank)))
 
 
 def _run_axis(p: Node, ctx: PassContext) -> int:
@@ -327,7 +330,7 @@ def _run_axis(p: Node, ctx: PassContext) -> int:
 
 def _writes_anywhere(p: Node) -> bool:
     """Whether a producer computes its result (a view would only show somebody else's memory)."""
-    return is_contraction(p) or (_is_loops(p) and not _is_view_op(p) and not _pure_load(p))
+    return is_contraction(p) or (is_loops(p) and not _is_view_op(p) and not _pure_load(p))
 
 
 def _is_view_op(node: Node) -> bool:
@@ -356,27 +359,28 @@ def _into_outputs(
         trial = {x: dense(0, x.type)}
         s = view_storage(node, trial) if len(node.used) == 1 else None
         if s is not None and s.offset == 0 and is_dense(s, v.type):
-            out[x] = (v, Storage("whole", x.dtype, 0, x.type.strides))
+            out[x] = (v, Storage("whole", x.type.memory, 0, x.type.strides))
     return out
 
 
 def view_storage(node: Node, storage: Mapping[Value, Storage]) -> Storage | None:
     """Storage of the node's result inside its input's memory, if the node only moves elements linearly."""
     v = node.outputs[0]
-    if v.type.size == 0 or is_contraction(node) or not _is_loops(node):
+    if v.type.size == 0 or is_contraction(node) or not is_loops(node):
         return None
     if _is_view_op(node):
         x = node.inputs[0]
         if x is not None and x in storage and is_dense(storage[x], x.type) and v.type.layout is None:
             s = storage[x]
-            return Storage(s.base, v.dtype, s.offset, v.type.strides)
+            return _shown(s, s.offset, v.type.strides, v)
     if any(x.const is not None or x not in storage for x in node.used):
         return None
-    if node.op == "Concat" or not _moves_only(node):
+    if node.op == "Concat" or not (_moves_only(node) or _widens_only(node, storage)):
         return None
     at = index_vars(v.type)
     e = flatten_loads(compose(node)[0](*at), lambda x: storage[x])
-    if not isinstance(e, Load) or e.dtype is not v.dtype:
+    e = e.args[0] if _widens(e) else e
+    if not isinstance(e, Load):
         return None
     terms, const = linear(e.index[0])
     if any(not isinstance(t, Var) for t in terms):
@@ -384,7 +388,25 @@ def view_storage(node: Node, storage: Mapping[Value, Storage]) -> Storage | None
     strides = tuple(terms.get(i, 0) for i in at)
     if any(s == 0 for s, d in zip(strides, v.shape) if d > 1):
         return None  # an expansion: many elements at one place cannot be written, reading them is fine but rare
-    return Storage(storage[e.source].base, v.dtype, const, strides)
+    return _shown(storage[e.source], const, strides, v)
+
+
+def _shown(x: Storage, offset: int, strides: tuple[int, ...], v: Value) -> Storage | None:
+    """`v` in x's memory, where elements are of its type there."""
+    return Storage(x.base, x.dtype, offset, strides) if x.dtype is v.type.memory else None
+
+
+def _widens(e: Expr) -> TypeGuard[Op]:
+    """Whether an expression makes a float32 of a half: the same number."""
+    return isinstance(e, Op) and e.fn == "cast" and e.dtype is DType.F32 and e.args[0].dtype in HALVES
+
+
+def _widens_only(node: Node, storage: Mapping[Value, Storage]) -> bool:
+    """Whether it makes float32 of halves that are stored as float32, and nothing else."""
+    v, x = node.outputs[0], node.inputs[0] if node.inputs else None
+    if x is None or v.dtype is not DType.F32 or x.dtype not in HALVES or storage[x].dtype is not DType.F32:
+        return False
+    return _widens(compose(node)[0](*index_vars(v.type)))
 
 
 def _moves_only(node: Node) -> bool:
@@ -392,7 +414,7 @@ def _moves_only(node: Node) -> bool:
     return all(n.op in ("Transpose", "Reshape", "Slice", "Copy", "DepthToSpace", "SpaceToDepth") for n in nodes)
 
 
-def _is_loops(node: Node) -> bool:
+def is_loops(node: Node) -> bool:
     if is_contraction(node):
         return False
     d = opdef(root_of(node))
@@ -400,14 +422,14 @@ def _is_loops(node: Node) -> bool:
 
 
 def _needs_dense(u: Node, v: Value) -> bool:
-    return not is_contraction(u) and not _is_loops(u)
+    return not is_contraction(u) and not is_loops(u)
 
 
 def accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
     """Whether reader `u` can read `v` with these strides without loss."""
     if is_contraction(u):
         return _kernel_accepts(u, v, s, ctx)
-    if not _is_loops(u):
+    if not is_loops(u):
         return is_dense(s, v.type)
     if _is_view_op(u):
         return True  # it copies where it cannot show
@@ -445,7 +467,7 @@ def _kernel_accepts(u: Node, v: Value, s: Storage, ctx: PassContext) -> bool:
 
 def _nothing_moves(node: Node, storage: Mapping[Value, Storage]) -> bool:
     """Every element's address in is its address out: the work is done already."""
-    if is_contraction(node) or not _is_loops(node) or not all(x in storage for x in node.used):
+    if is_contraction(node) or not is_loops(node) or not all(x in storage for x in node.used):
         return False
     v = node.outputs[0]
     if v.type.size == 0 or len(node.outputs) > 1:
@@ -453,7 +475,7 @@ def _nothing_moves(node: Node, storage: Mapping[Value, Storage]) -> bool:
     if node.op == "Concat":
         return _concat_done(node, storage)
     x = node.inputs[0] if node.inputs else None
-    if x is None or storage[x].base != storage[v].base or not (_moves_only(node)):
+    if x is None or storage[x].base != storage[v].base or not (_moves_only(node) or _widens_only(node, storage)):
         return False
     s = view_storage(node, {k: storage[k] for k in node.used})
     return s is not None and s.offset == storage[v].offset and all(
@@ -559,7 +581,7 @@ def overwrites(node: Node, x: Value, v: Value) -> bool:
     if is_contraction(node):
         c = parts(node)
         return x in c.others and x not in (c.x, c.w) and x.type.strides == v.type.strides and x.shape == v.shape
-    if not _is_loops(node) or node.op == "Concat" or x.type.dtype.size != v.type.dtype.size:
+    if not is_loops(node) or node.op == "Concat" or x.type.memory.size != v.type.memory.size:
         return False
     at = index_vars(v.type)
     e = flatten_loads(compose(node)[0](*at), lambda y: dense(0 if y.const is None else "c", y.type))

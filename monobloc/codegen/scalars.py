@@ -90,6 +90,8 @@ def spell(fn: str, args: list[str], kinds: list[DType], result: DType) -> str:
         return f"({args[0]} ? {args[1]} : {args[2]})"
     if fn == "checked":
         return f"((void)({args[1]}), {args[0]})"
+    if fn == "unrounded":
+        return args[0]
     if fn == "cast":
         return _cast(args[0], kind, compute_type(result), result)
     if fn == "encode":

@@ -17,7 +17,7 @@ class Storage:
     """`base` is a buffer of the arena (an id >= 0) or the symbol of a constant."""
 
     base: int | str
-    dtype: DType
+    dtype: DType  # of an element in memory
     offset: int
     strides: tuple[int, ...]
 
@@ -34,7 +34,7 @@ class Storage:
 
 def dense(base: int | str, t: TensorType) -> Storage:
     """The whole buffer, axes in the type's memory order."""
-    return Storage(base, t.dtype, 0, t.strides)
+    return Storage(base, t.memory, 0, t.strides)
 
 
 def same_layout(a: Storage, b: Storage, shape: tuple[int, ...]) -> bool:

@@ -167,7 +167,7 @@ class UnitWriter:
 
     def pointer_text(self, v: Value, const: bool) -> str:
         """Typed pointer to a value's base, written out."""
-        kind = f"const {v.dtype.c} *" if const else f"{v.dtype.c} *"
+        kind = f"const {v.type.memory.c} *" if const else f"{v.type.memory.c} *"
         if v.const is not None:
             symbol = self.symbols[v.const.key]
             self.weights[symbol] = v
@@ -233,7 +233,7 @@ class UnitWriter:
         out.errors = "&bad" in body
         for v, name in used.items():
             const = "" if v in outs else "const "
-            out.body.append(f"{const}{v.dtype.c} *const {name} = {self.pointer_text(v, v not in outs)};")
+            out.body.append(f"{const}{v.type.memory.c} *const {name} = {self.pointer_text(v, v not in outs)};")
         if out.errors:
             out.body.append("int bad = 0;")
         out.body += [line.removeprefix("  ") for line in w.lines]

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from monobloc.codegen.excess import keep_precision
 from monobloc.codegen.interface import Interface, Port
 from monobloc.codegen.lower import Lowered, generate
 from monobloc.codegen.lower import lower as lower_one
@@ -47,6 +48,7 @@ def lower_all(
     def make(g: Graph) -> Lowered:
         own = replace(ctx, why=[], times=[])
         run_passes(g, own, dump=_dump_of(dump, len(made)))
+        keep_precision(g, own, room)
         made.append(generate(g, own, version_prefix(prefix, len(made)), title, profile, room))
         return made[-1]
 

@@ -2,7 +2,8 @@
 
 A tensor type is dtype, shape, layout. The shape is always the logical (ONNX) one; the layout is the
 order in which the axes lie in memory, slowest first. `(0, 2, 3, 1)` on an NCHW tensor is what others
-call NHWC. Ops never see the layout: it only changes how an index becomes an address.
+call NHWC. Ops never see the layout: it only changes how an index becomes an address. Nor do they see that
+halves are `stored` as float32, which keeps what rounding them would lose.
 """
 
 from __future__ import annotations
@@ -175,6 +176,7 @@ _C = {
     **dict.fromkeys(CODE_BITS, "uint8_t"),
 }
 
+HALVES = (DType.F16, DType.BF16)
 Shape = tuple[int, ...]
 
 
@@ -185,6 +187,7 @@ class TensorType:
     dtype: DType
     shape: Shape
     layout: tuple[int, ...] | None = None
+    stored: DType | None = None  # what its elements are in memory, where that is another type
 
     @property
     def rank(self) -> int:
@@ -197,7 +200,12 @@ class TensorType:
 
     @property
     def bytes(self) -> int:
-        return self.size * self.dtype.size
+        return self.size * self.memory.size
+
+    @property
+    def memory(self) -> DType:
+        """the type of an element in memory"""
+        return self.stored or self.dtype
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -221,12 +229,13 @@ class TensorType:
     def __str__(self) -> str:
         dims = ",".join(map(str, self.shape))
         order = "" if self.layout is None else "{" + ",".join(map(str, self.layout)) + "}"
-        return f"{self.dtype.value}[{dims}]{order}"
+        kind = self.dtype.value if self.stored is None else f"{self.dtype.value}/{self.stored.value}"
+        return f"{kind}[{dims}]{order}"
 
 
 _LIST = r"(?:\d+(?:,\d+)*)?"
 _SIZES = rf"(?:(?:\d+|{SIZE})(?:,(?:\d+|{SIZE}))*)?"
-_TYPE = re.compile(rf"(\w+)\[({_SIZES})\](?:\{{({_LIST})\}})?", re.ASCII)
+_TYPE = re.compile(rf"(\w+)(?:/(\w+))?\[({_SIZES})\](?:\{{({_LIST})\}})?", re.ASCII)
 
 
 def parse_type(text: str, space: Space | None = None) -> TensorType:
@@ -234,8 +243,9 @@ def parse_type(text: str, space: Space | None = None) -> TensorType:
     m = _TYPE.fullmatch(text)
     if m is None:
         raise ValueError(f"{text!r} is no tensor type")
-    shape = tuple(parse_size(x, space) for x in m[2].split(",")) if m[2] else ()
-    layout = tuple(map(int, m[3].split(","))) if m[3] else ()
-    if m[3] is not None and sorted(layout) != list(range(len(shape))):
+    shape = tuple(parse_size(x, space) for x in m[3].split(",")) if m[3] else ()
+    layout = tuple(map(int, m[4].split(","))) if m[4] else ()
+    if m[4] is not None and sorted(layout) != list(range(len(shape))):
         raise ValueError(f"{text!r}: the layout is no order of its axes")
-    return TensorType(DType(m[1]), shape, layout if m[3] is not None else None)
+    stored = DType(m[2]) if m[2] else None
+    return TensorType(DType(m[1]), shape, layout if m[4] is not None else None, stored)

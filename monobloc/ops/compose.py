@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from monobloc.ir.expr import I64, Expr, Fn, Load, Num, Op, Var, call, walk
 from monobloc.ir.graph import Graph, Node, Value
-from monobloc.ir.types import DType, TensorType
+from monobloc.ir.types import HALVES, DType, TensorType
 from monobloc.ops import opdef
 
 
@@ -43,7 +43,19 @@ def memoized(f: Fn) -> Fn:
 def node_functions(node: Node, fn_of: Callable[[Value], Fn]) -> list[Fn]:
     """The functions of a node's outputs, given those of its inputs."""
     out = opdef(node).expr(node, *[None if v is None else fn_of(v) for v in node.inputs])
-    return [memoized(f) for f in (out if isinstance(out, list) else [out])]
+    fns = out if isinstance(out, list) else [out]
+    return [memoized(f if node.op == "Cast" else unrounded(f)) for f in fns]
+
+
+def unrounded(f: Fn) -> Fn:
+    """What an operator computes in float32 as its result, a half: it is rounded where it is stored, if it is then."""
+
+    def at(*i: Expr) -> Expr:
+        e = f(*i)
+        rounds = isinstance(e, Op) and e.fn == "cast" and e.dtype in HALVES and e.args[0].dtype is DType.F32
+        return Op("unrounded", e.args, e.dtype) if rounds and isinstance(e, Op) else e
+
+    return at
 
 
 def compose(node: Node) -> list[Fn]:

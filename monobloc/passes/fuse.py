@@ -219,8 +219,8 @@ def expression_fns(n: Node) -> set[str]:
 
 
 def _rounds(x: Op) -> bool:
-    """A cast from float to float."""
-    return x.fn == "cast" and x.dtype in FLOATS and x.args[0].dtype in FLOATS
+    """From float to float."""
+    return x.fn in ("cast", "unrounded") and x.dtype in FLOATS and x.args[0].dtype in FLOATS
 
 
 def _element(n: Node) -> Expr:

@@ -133,7 +133,6 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
     plain = ctx.stage == "object"
     desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain, nv=_agreed(c, "conv", ctx))
     set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
-    c.node.attrs["copies"] = bool(desc["copy"])
     c.node.attrs["packed"] = not plain
     nv, groups = _agree(c, "conv", ctx), desc["groups"]
     if plain:
@@ -141,6 +140,15 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
         return
     pack(g, c, f"conv.{groups}.{nv}.{t.f32_lanes}", packed,
          lambda w: packing.pack_conv_w(_four(w), groups, nv, t.f32_lanes))
+
+
+def refit(node: Node, t: Target) -> None:
+    """The scratch of a selected kernel whose input has become another type in memory: some copy rows just to widen
+    them."""
+    if node.attrs.get("kernel") == "conv":
+        c = parts(node)
+        desc = conv_descriptor(c, t, x_channel_stride(c), plain=not node.attrs["packed"])
+        node.attrs["scratch"] = tiles.conv_scratch(desc)
 
 
 def _four(w: np.ndarray) -> np.ndarray:
@@ -230,7 +238,8 @@ def zero_point(c: Contraction) -> int | Value:
 # -- both ---------------------------------------------------------------------------------------------
 def element_types(c: Contraction) -> tuple[int, int, int]:
     """x's, w's and the result's, as the kernels number them."""
-    return ELEMENTS[c.x.dtype], ELEMENTS[c.w.dtype], ELEMENTS[c.out.dtype]
+    x, w, out = (ELEMENTS[v.type.memory] for v in (c.x, c.w, c.out))
+    return x, w, out
 
 
 def set_kernel(node: Node, kernel: str, chosen: dict[str, int], scratch: int) -> None:

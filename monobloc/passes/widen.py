@@ -10,11 +10,9 @@ once, when it is stored.
 from __future__ import annotations
 
 from monobloc.ir.graph import Graph, Node, Value
-from monobloc.ir.types import DType
+from monobloc.ir.types import HALVES, DType
 from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
-
-HALVES = (DType.F16, DType.BF16)
 
 
 class Widen:

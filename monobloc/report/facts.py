@@ -10,6 +10,7 @@ from typing import Any
 
 from monobloc import __version__
 from monobloc.cache import file_digest
+from monobloc.codegen.excess import keep_precision
 from monobloc.codegen.lower import Lowered
 from monobloc.codegen.place import place
 from monobloc.codegen.unit import scratch_bytes
@@ -102,6 +103,7 @@ def estimate(g: Graph, o: Options) -> Estimate:
     """Passes and plan of a graph, which is changed on the way."""
     ctx = context(o, "image")
     run_passes(g, ctx, check=False)
+    keep_precision(g, ctx)
     p = place(g, ctx, scratch_bytes(g, ctx.target, ctx.threads))
     weights = {v.const.key: v.type.bytes for part in g.tree() for v in part.constants() if v.const is not None}
     layers = [n for n in p.steps() if n not in p.views and any(v.type.size for v in n.outputs)]

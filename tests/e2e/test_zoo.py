@@ -20,7 +20,7 @@ SMALL = (
     "emx_micro_kws_m_static_qoperator", "tashkeel_rawi_int8",
 )  # fmt: skip
 # hundreds of layers: one mode
-LARGE = ("ppocr_cls_v2", "ppocrv4_det", "ultraface_rfb_320", "q_ppocr_cls_v2_qdq_s8s8_pc")
+LARGE = ("squeezenet_fp16", "ppocr_cls_v2", "ppocrv4_det", "ultraface_rfb_320", "q_ppocr_cls_v2_qdq_s8s8_pc")
 MODES = {**dict.fromkeys(SMALL, ("none", "thin", "full")), **dict.fromkeys(LARGE, ("thin",))}
 
 
