@@ -253,8 +253,9 @@ class _Nest:
 
     def _turn(self) -> bool:
         """A copy that reads along one index and writes along another is a transposition of these two (mb/turn.h)."""
-        e, v, size = self.e, self.inner, self.out.type.memory.size
-        if not isinstance(e, Load) or e.source.type.memory is not self.out.type.memory or v is None or size not in (1, 2, 4, 8):
+        e, v, stored = self.e, self.inner, self.out.type.memory
+        size = stored.size
+        if not isinstance(e, Load) or e.source.type.memory is not stored or v is None or size not in (1, 2, 4, 8):
             return False
         reads, writes = (linear(address)[0] for address in (e.index[0], self.store))
         across = [u for u in self.order if reads.get(u) == 1 and u is not v]

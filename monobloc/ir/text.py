@@ -118,8 +118,9 @@ def _node(n: Node, pad: str) -> str:
 
 # -- parsing ------------------------------------------------------------------------------------------
 _DTYPES = "|".join(sorted((d.value for d in DType), key=len, reverse=True))
+_KIND = f"(?:{_DTYPES})(?:/(?:{_DTYPES}))?"
 _TOKEN = re.compile(
-    r'\s*(?:(?P<str>"(?:[^"\\]|\\.)*")|(?P<type>(?:' + _DTYPES + r")(?:/(?:" + _DTYPES + r"))?\[[\w,+*/()\-]*\](?:\{[\d,]+\})?)"
+    r'\s*(?:(?P<str>"(?:[^"\\]|\\.)*")|(?P<type>' + _KIND + r"\[[\w,+*/()\-]*\](?:\{[\d,]+\})?)"
     r"|(?P<size>\([\w+*/()\-]*\bdim\d+[\w+*/()\-]*\))"
     r"|(?P<val>%[A-Za-z0-9_.]+|%(?=\"))|(?P<key>@[0-9a-f]{32})"
     r"|(?P<num>-?(?:inf\b|nan\b|\d[\d.]*(?:e[-+]?\d+)?))|(?P<word>[A-Za-z_][\w.]*)|(?P<sym>[{}()\[\]=:,]))"

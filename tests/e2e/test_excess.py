@@ -43,7 +43,8 @@ def classifier(kind: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
              node("MaxPool", ["a1"], ["a2"], kernel_shape=[2, 2], strides=[2, 2]),
              node("Conv", ["a2", "w1"], ["a3"]), node("GlobalAveragePool", ["a3"], ["a4"]),
              node("Flatten", ["a4"], ["a5"]), node("Softmax", ["a5"], ["y"])]
-    made = model(nodes, [("x", kind, [1, 3, 16, 16])], [("y", kind, [1, 40])], **{k: w.astype(d) for k, w in weights.items()})
+    made = model(nodes, [("x", kind, [1, 3, 16, 16])], [("y", kind, [1, 40])],
+                 **{k: w.astype(d) for k, w in weights.items()})
     made.opset_import[0].version = 22
     return made, {k: w.astype(d).astype(np.float32) for k, w in weights.items()}
 
@@ -60,7 +61,8 @@ def transformer(kind: str) -> onnx.ModelProto:
               node("Transpose", ["a"], ["at"], perm=[0, 2, 1, 3]), node("Reshape", ["at", "join"], ["ar"]),
               node("MatMul", ["ar", "wo"], ["o"]), node("Add", ["o", "x"], ["r"]), node("Tanh", ["r"], ["t"]),
               node("Concat", ["r", "t"], ["c"], axis=2), node("ReduceMean", ["c"], ["y"], axes=[1])]
-    made = model(nodes, [("x", kind, [1, 24, 32])], [("y", kind, [1, 1, 64])], **{k: w.astype(d) for k, w in weights.items()},
+    made = model(nodes, [("x", kind, [1, 24, 32])], [("y", kind, [1, 1, 64])],
+                 **{k: w.astype(d) for k, w in weights.items()},
                  split=np.array([1, 24, 4, 8]), join=np.array([1, 24, 32]))
     made.opset_import[0].version = 17
     return made

@@ -97,7 +97,8 @@ def test_types() -> None:
         for t in [TensorType(dtype, ()), TensorType(dtype, (0,)), TensorType(dtype, (1, 2, 3), (0, 2, 1)),
                   TensorType(dtype, (2, 3), (1, 0), DType.F32)]:
             assert parse_type(str(t)) == t
-    for bad in ["f32", "f33[1]", "f32[a]", "", "f32[1", "f32[-]", "f32[1,]", "f32[,]", "f32[2,3]{0,2}", "f32[2]{}", "f16/[2]", "f16/f33[2]"]:
+    for bad in ["f32", "f33[1]", "f32[a]", "", "f32[1", "f32[-]", "f32[1,]", "f32[,]", "f32[2,3]{0,2}", "f32[2]{}",
+                "f16/[2]", "f16/f33[2]"]:
         with pytest.raises(ValueError):
             parse_type(bad)
 
