@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from monobloc.codegen.place import Placement, is_loops, place
 from monobloc.codegen.sizes import Room
@@ -90,12 +89,14 @@ def _sharing(p: Placement) -> list[list[Buffer]]:
         for step in alive[b[2] : b[3] + 1]:
             step.append(b)
     group: dict[Value, list[Buffer]] = {b[0]: [b] for b in p.buffers}
-    for buffers in alive:
+    for buffers in filter(None, alive):
         buffers.sort(key=lambda b: b[1])
-        for a, b in zip(accumulate(buffers, lambda a, b: max(a, b, key=_end)), buffers[1:]):
+        a = buffers[0]
+        for b in buffers[1:]:
             if b[1] < _end(a) and group[a[0]] is not group[b[0]]:
                 merged = group[a[0]] + group[b[0]]
                 group |= dict.fromkeys((x[0] for x in merged), merged)
+            a = max(a, b, key=_end)
     return list({id(x): x for x in group.values()}.values())
 
 
