@@ -30,7 +30,7 @@ WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs
 
 HEADERS = ("base", "math", "scalar", "codes", "narrow", "epilogue", "gemm", "conv", "conv_nchw", "dwconv", "iconv",
            "idwconv", "recurrent", "qlstm", "nbits_panel", "turn", "trees", "exact", "inverse", "fourier", "tfl",
-           "tflcell", "tflbox", "abi", "hal")
+           "tflcell", "tflbox", "tflsignal", "abi", "hal")
 # What kernels of floats may use without the mathematical functions, whose headers take long to read.
 _PLAIN = frozenset("mb_mem mb_vf mb_ix mb_ld mb_add mb_sub mb_mul mb_max mb_min".split())
 

@@ -8,11 +8,12 @@ import cases_plain
 import cases_products
 import cases_quantized
 import cases_recurrent
+import cases_signal
 from tfl_single import Case
 
 FAMILIES = {
     "boxes": cases_boxes, "first": cases_first, "plain": cases_plain, "products": cases_products,
-    "quantized": cases_quantized, "recurrent": cases_recurrent,
+    "quantized": cases_quantized, "recurrent": cases_recurrent, "signal": cases_signal,
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 What LiteRT 2.3's reference kernels answered is kept: integers as hashes in `litert_answers.json`, floats in
 `litert_floats.npz`, so that LiteRT need not be installed. With it installed, `python tests/tflite/tfl_record.py`
 asks it again and writes both anew. What TFLite Micro's kernels answered is in `tflm_answers.json`, integers only, which
-`tfl_record.py --micro` writes with the package `tflite-micro`.
+`tfl_record.py --micro` writes with the package `tflite-micro`; it stands for operators that LiteRT does not have.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Case:
     custom: bytes = b""
     between: tuple[Q, ...] = ()  # tensors of intermediate results, which carry scales only
     optimized: bool = False  # LiteRT's reference kernel is wrong, its other one is asked
+    micro: bool = False  # TFLite Micro alone has it
     rtol: float = 1e-5
     atol: float = 1e-5
 
@@ -124,7 +125,7 @@ def digest(y: np.ndarray) -> str:
 @lru_cache(maxsize=1)
 def kept() -> tuple[dict[str, str], dict[str, np.ndarray]]:
     with np.load(FLOATS) as z:
-        return json.loads(HASHES.read_text()), dict(z)
+        return json.loads(MICRO.read_text()) | json.loads(HASHES.read_text()), dict(z)
 
 
 def key_of(case: Case, step: int, k: int) -> str:

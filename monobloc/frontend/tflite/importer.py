@@ -32,6 +32,7 @@ from monobloc.frontend.tflite import (
     products,
     recurrent,
     resizing,
+    signal,
     spectra,
     variables,
 )
@@ -59,7 +60,7 @@ MAX_CALLS = 20
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
     **folds.READERS, **indexing.READERS, **mediapipe.READERS, **movement.READERS, **products.READERS,
-    **recurrent.READERS, **resizing.READERS, **spectra.READERS, **variables.READERS,
+    **recurrent.READERS, **resizing.READERS, **signal.READERS, **spectra.READERS, **variables.READERS,
 }  # fmt: skip
 
 
