@@ -216,7 +216,7 @@ def own_place(i: Interface, port: Port) -> str:
     return f"{own_bank(i, b)} + {b.skew + port.offset - b.start}"
 
 
-def _in_mem(i: Interface, port: Port) -> str:
+def in_mem(i: Interface, port: Port) -> str:
     """Where a port lies in the memory that a run was given."""
     return f"mem[{port.bank}] + {port.offset - i.banks[port.bank].start}"
 
@@ -251,7 +251,7 @@ def _runs(i: Interface) -> list[str]:
     stop = "mb_stop()" if i.threads > 1 else "(void)0"
     out += [
         "  mb_fp_leave(fp);",
-        *(f"  if (!e) __builtin_memcpy({_in_mem(i, x)}, {_in_mem(i, y)}, {x.bytes}u);" for x, y in i.states),
+        *(f"  if (!e) __builtin_memcpy({in_mem(i, x)}, {in_mem(i, y)}, {x.bytes}u);" for x, y in i.states),
         "  return e;",
         "}",
         f"MB_EXPORT int {p}_run_at(void *ram) {{",
@@ -267,7 +267,7 @@ def _runs(i: Interface) -> list[str]:
         "}",
         f"MB_EXPORT void {p}_reset_at(void *ram) {{",
         "  (void)ram;",
-        *(f"  ((int64_t *)ram)[{k}] = -1;" for k, _ in enumerate(i.sizes.dims)),
+        *sizes.unset(i.sizes),
         *(f"  __builtin_memset((char *)ram + {x.offset}, 0, {x.bytes}u);" for x in i.cleared),
         "}",
         f"MB_EXPORT void {p}_reset(void) {{",

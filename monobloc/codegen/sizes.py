@@ -57,6 +57,7 @@ class Version:
     parts: tuple[str, ...]
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
+    data: Mapping[int, str] = field(default_factory=dict)  # outputs whose sizes data decide: C of where a run has them
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class Sizes:
     def ranks(self) -> int:
         """Sizes that the outputs have together"""
         return sum(map(len, self.versions[0].outputs))
+
+    @property
+    def of_data(self) -> list[int]:
+        """Outputs whose sizes data decide, in some version"""
+        return sorted({k for v in self.versions for k in v.data})
 
     def place_of(self, output: int) -> int:
         """The first size of an output in the block at the bottom of memory."""
@@ -166,7 +172,16 @@ def calls(s: Sizes, parts: Sequence[str]) -> list[str]:
     out = []
     for k, v in enumerate(s.versions):
         out += [f"  if (!e && v == {k}) e = {part}(mem);" for part in v.parts]
+        out += [f"  if (!e && v == {k}) __builtin_memcpy(d + {s.place_of(n)}, {place}, {WORD * len(v.outputs[n])});"
+                for n, place in v.data.items()]
     return out
+
+
+def unset(s: Sizes) -> list[str]:
+    """C that leaves all dimensions unset, and outputs whose sizes data decide empty, in the memory `ram`."""
+    places = [s.place_of(k) + axis for k in s.of_data for axis in range(len(s.versions[0].outputs[k]))]
+    values = [*((k, -1) for k in range(len(s.dims))), *((k, 0) for k in places)]
+    return [f"  ((int64_t *)ram)[{k}] = {n};" for k, n in values]
 
 
 def choice(s: Sizes) -> list[str]:
@@ -202,12 +217,15 @@ def table(s: Sizes) -> list[str]:
     inputs = range(len(s.versions[0].inputs))
     out += [f"static const int32_t in{k}_axes[] = {{{', '.join(map(str, s.axes(k))) or '0'}}};" for k in inputs]
     names = ", ".join(f"in{k}_axes" for k in inputs) or "0"
+    ins = sum(map(len, s.versions[0].inputs))
+    last = [f"  __builtin_memcpy(out + {ins + s.place_of(k) - len(s.dims)}, (const int64_t *)ram + {s.place_of(k)}, "
+            f"{WORD * len(s.versions[0].outputs[k])});" for k in s.of_data]
     return [
         *out, f"static const int32_t *const axes[] = {{{names}}};",
         "static int shapes_at(void *ram, int64_t *out) {",
         "  const int v = version_of((const int64_t *)ram);",
         "  if (v < 0) return MB_E_SHAPE;",
-        "  shapes_of((const int64_t *)ram, v, out);",
+        "  shapes_of((const int64_t *)ram, v, out);", *last,
         "  return MB_OK;", "}",
         f"static const struct mb_dynamic dynamic = {{{len(s.dims)}, dims, axes, set_at, shapes_at}};",
     ]

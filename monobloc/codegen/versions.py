@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from monobloc.codegen.excess import keep_precision
-from monobloc.codegen.interface import Interface, Port
+from monobloc.codegen.interface import Interface, Port, in_mem
 from monobloc.codegen.lower import Lowered, generate
 from monobloc.codegen.lower import lower as lower_one
 from monobloc.codegen.place import ALIGN, Bank
@@ -25,7 +25,6 @@ from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_
 from monobloc.ir.graph import Graph
 from monobloc.ir.symbolic import Space, TooMany, conditions_at, cover, is_open
 from monobloc.ir.text import copy_graph
-from monobloc.ops.sized import sizes_of
 from monobloc.passes import Dump, PassContext, run_passes
 from monobloc.plan import align_up
 
@@ -37,9 +36,6 @@ def lower_all(
     every = list(graphs)
     if not every[0].dims:
         return lower_one(every[0], ctx, prefix, title, dump, profile)
-    if sized := [n for g in every for n, v in g.outputs if sizes_of(v) is not None]:
-        raise UnsupportedError(f"the size of output `{sized[0]}` of `{title}` is data, and the model takes several "
-                               "sizes; both at once are not supported", hints=["give each dimension one size"])
     _check_none_lost(every, title)
     check_names(prefix, every[0].dims, [n for n, _ in every[0].outputs])
     room = room_of(every)
@@ -122,8 +118,8 @@ def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> I
     first = every[0]
     versions = tuple(
         Version(_fixed(x.graph), tuple(x.graph.space.conditions if x.graph.space else ()), x.unit.parts,
-                *(tuple(p.shape for p in ports) for ports in _ports(x.interface)))
-        for x in made)
+                tuple(p.shape for p in i.inputs), tuple(p.shape for p in i.outputs), _data(i))
+        for x, i in zip(made, every, strict=True))
     inputs, outputs = (tuple(map(_largest, zip(*(_ports(i)[k] for i in every), strict=True))) for k in (0, 1))
     weights = {v.const.key: v.type.bytes for x in made for v in x.unit.weights.values() if v.const is not None}
     return replace(
@@ -142,8 +138,14 @@ def _ports(i: Interface) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     return i.inputs, i.outputs
 
 
+def _data(i: Interface) -> dict[int, str]:
+    """Where a version has the sizes of outputs that data decide."""
+    return {k: in_mem(i, p.sizes) for k, p in enumerate(i.outputs) if p.sizes is not None}
+
+
 def _largest(ports: tuple[Port, ...]) -> Port:
-    return max(ports, key=lambda p: p.bytes)
+    """As all versions have it; sizes that data decide are elsewhere in each."""
+    return replace(max(ports, key=lambda p: p.bytes), sizes=None)
 
 
 def _banks(every: Sequence[tuple[Bank, ...]]) -> tuple[Bank, ...]:
@@ -163,7 +165,8 @@ def _placed(i: Interface, banks: Sequence[Bank]) -> Interface:
         return replace(p, offset=p.offset - i.banks[p.bank].start + banks[p.bank].start, sizes=sizes)
 
     inputs, outputs = (tuple(map(moved, ports)) for ports in _ports(i))
-    return replace(i, inputs=inputs, outputs=outputs, states=tuple((moved(a), moved(b)) for a, b in i.states))
+    states = tuple((moved(a), moved(b)) for a, b in i.states)
+    return replace(i, inputs=inputs, outputs=outputs, states=states, banks=tuple(banks))
 
 
 def _check_alike(made: Sequence[Lowered], interfaces: Sequence[Interface]) -> None:

@@ -17,6 +17,7 @@ from monobloc.errors import UnsupportedError
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode, graph_inputs_behind
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import is_open, whole
 from monobloc.ir.types import DType
 from monobloc.ops import opdef
 from monobloc.ops.build import Builder
@@ -44,11 +45,11 @@ class Extents:
 
     # -- elements ----------------------------------------------------------------------------------
     def const(self, k: int) -> Value:
-        return self.b.const(np.int64(k))
+        return self.b.const(k if is_open(k) else np.int64(k))
 
     def known(self, v: Value) -> int | None:
         """The number that a scalar is in every run"""
-        return None if v.const is None or v.type.rank else int(v.const.array[()])
+        return None if v.const is None or v.type.rank else whole(v.const.array[()])
 
     def elements(self, v: Value) -> list[Value]:
         """The elements of a list of integers"""

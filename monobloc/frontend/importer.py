@@ -26,7 +26,6 @@ from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.strings import string_shape
 from monobloc.ir.types import DType, Shape, TensorType
-from monobloc.ops.build import plain
 from monobloc.ops.sequence import ABSENT, Absent, Items
 from monobloc.ops.sized import Ragged, packed
 
@@ -241,7 +240,7 @@ class _Import:
                 continue
             if v.producer is None and (problem := contradiction(v, types.get(name), name)):
                 self._report(problem)
-            self.graph.outputs.append((self._export(name, taken), plain(self.graph, v) or v))
+            self.graph.outputs.append((self._export(name, taken), self.walker.builder.in_run(v) or v))
 
     def _value_names(self) -> list[str]:
         """All that a value can be called"""

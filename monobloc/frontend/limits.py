@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from monobloc.errors import ModelError
 from monobloc.frontend.importing import unknown_name
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import lower
 from monobloc.passes.intervals import Range, Ranges
 
 FEW = 8  # elements of a tensor of factors
@@ -40,7 +41,7 @@ class Limits:
 
     def name(self, name: str, v: Value) -> None:
         """A value has a name in the model."""
-        if v.dtype.is_int or v.dtype.is_float and v.type.size <= FEW:
+        if v.dtype.is_int or v.dtype.is_float and lower(v.type.size) <= FEW:
             self.names.setdefault(v, name)
         most = self.told.get(name)
         if most is None:
@@ -75,7 +76,7 @@ class Limits:
                 found = factors if x.dtype.is_float else inputs if x.producer is None else near
                 found += [self.names[x]] if x.producer is None or not x.dtype.is_float else []
             queue += [y for y in (x.producer.used if x.producer else ()) if y not in queue and (
-                y.dtype.is_int or y.dtype.is_float and y.type.size <= FEW)]
+                y.dtype.is_int or y.dtype.is_float and lower(y.type.size) <= FEW)]
         return inputs or near[:1] or factors
 
     def element(self, v: Value, k: int, x: Value) -> None:

@@ -19,6 +19,7 @@ from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode
 from monobloc.frontend.sized_resize import resize
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import whole
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.ops.movement import PAD_MODES, slice_of, slice_range
@@ -121,7 +122,7 @@ def sliced(e: Extents, x: Tensor, axis: int, start: Value, end: Value, step: Val
     if by is not None and by > 0:
         far = min(d, e.most_difference(end, start) if _forward(e, start, end) else d)
         far = min(far, -first) if first is not None and first < 0 else far  # no more than the last ones
-        fewer = max(1, math.ceil(far / by))
+        fewer = max(1, whole(far) if by == 1 else math.ceil(far / by))
         if fewer < room:
             room, count = fewer, e.bounded(count, fewer)
     if by == 1 and first is not None and first >= 0:

@@ -63,6 +63,7 @@ class OpDef:
     aliases: ClassVar[tuple[str, ...]] = ()  # further ONNX names that from_onnx reads
     tol: ClassVar[Tol] = Tol()
     elementwise: ClassVar[bool] = False  # output index i depends on input index i only (broadcasting)
+    counts: ClassVar[bool] = False  # computes with sizes as with numbers
     contraction: ClassVar[str | None] = None
     splits: ClassVar[bool] = False  # a routine that parts its work by tid and nt
     edges: ClassVar[tuple[Edge, ...]] = ()  # promises of unusual operands: see `contract.py`

@@ -16,13 +16,14 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Const, Graph, Node, Value
-from monobloc.ir.symbolic import integers, is_open
+from monobloc.ir.symbolic import integers, is_open, lower
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef, onnx_names, opdef
 
 SIZE_TYPES = (DType.I32, DType.I64, DType.U32, DType.U64)
 FOLD_ALWAYS_BYTES = 1 << 16
 MAX_ELEMENTS = 1 << 40
+MAX_OPEN_ELEMENTS = 16  # of a constant with sizes among them, which a run computes
 
 
 class Builder:
@@ -57,7 +58,8 @@ class Builder:
         for t in types:
             if t.size > MAX_ELEMENTS or any(s < 0 for s in t.shape):
                 raise ModelError(f"{op} gives a tensor of {t}, which is too large to address")
-        if op != "DequantizeLinear" and folds(inputs, types):
+        sized = any(map(is_open, attrs.values()))  # as Iota starts with one
+        if op != "DequantizeLinear" and not sized and folds(inputs, types):
             return self._fold(d, inputs, attrs, types, name or self.name or op.lower())
         node = self.graph.make(
             op, inputs, types, attrs, name=name or self.name or op.lower(), locs=self.locs, before=self.before
@@ -70,18 +72,30 @@ class Builder:
     def _of_sizes(
         self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], outputs: int, name: str
     ) -> list[Value]:
-        """Sizes among the inputs: computed as they are where all inputs are constant and the operator can, else
-        this is for just the sizes they have at the hint."""
+        """Sizes among the inputs: computed as they are where all inputs are constant and the operator can, or in a run
+        where it only computes with them, else this is for just the sizes they have at the hint."""
         types = d.infer(inputs, attrs)[:outputs]
-        if folds(inputs, types):
+        if folds(inputs, types) and not (d.name == "Div" and types[0].dtype.is_float):  # a fraction is no size
             arrays = [None if v is None or v.const is None else v.const.array for v in inputs]
             try:
-                made = arrays[:1] if _keeps_sizes(d, attrs) else d.run(attrs, arrays, outputs)
+                made = arrays[:1] if _keeps_sizes(d, attrs) else _divided(*arrays) if d.name == "Div" else d.run(
+                    attrs, arrays, outputs)
                 return [self.graph.const_value(name, t, Const(integers(np.asarray(y).tolist(), t.dtype.numpy).reshape(
                     t.shape))) for y, t in zip(made, types, strict=True)]
             except (TypeError, ValueError, AttributeError, KeyError):
                 pass
-        return self.emit(d.name, [plain(self.graph, v) for v in inputs], attrs, outputs, name)
+        found = self.in_run if d.elementwise or d.counts else lambda v: plain(self.graph, v)
+        return self.emit(d.name, [found(v) for v in inputs], attrs, outputs, name)
+
+    def in_run(self, v: Value | None) -> Value | None:
+        """A constant with sizes among its elements as a value that a run computes; where they are many, `plain`."""
+        if v is None or v.const is None or not v.const.has_open or v.type.size > MAX_OPEN_ELEMENTS:
+            return plain(self.graph, v)
+        parts = [self.one("Iota", start=x, delta=0, size=1) if is_open(x) else self.const(np.array([x], np.int64))
+                 for x in v.const.array.flat]
+        out = parts[0] if len(parts) == 1 else self.one("Concat", *parts, axis=0)
+        out = out if v.type.rank == 1 else self.one("Reshape", out, shape=list(v.shape))
+        return out if v.dtype is DType.I64 else self.one("Cast", out, to=v.dtype)
 
     def _fold(
         self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], types: list[TensorType], name: str
@@ -96,6 +110,13 @@ class Builder:
 def _keeps_sizes(d: OpDef, attrs: dict[str, Any]) -> bool:
     """Whether it only gives sizes another type, which holds them."""
     return d.name == "Cast" and attrs["to"] in SIZE_TYPES
+
+
+def _divided(a: Any, b: Any) -> list[Any]:
+    """Integers, which round to zero; ValueError where that is not rounding down."""
+    if any(lower(x) < 0 for x in a.flat) or any(lower(x) < 1 for x in b.flat):
+        raise ValueError("a quotient of what may be negative")
+    return [a.astype(object) // b.astype(object)]
 
 
 def plain(g: Graph, v: Value | None) -> Value | None:

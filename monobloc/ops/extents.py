@@ -37,6 +37,7 @@ class _Extent(OpDef):
 
     internal = True
     tol = EXACT
+    counts = True
     outputs = 1
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:

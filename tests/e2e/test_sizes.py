@@ -221,8 +221,6 @@ def test_what_is_refused(attends: Path, tmp_path: Path) -> None:
     many = {"n": squares, "t": squares}
     _refused(UnsupportedError, "361 combinations", attends, dims=many)
     _refused(ModelError, "dimension 'm', which no input has", attends, dims={"m": (1, 2)})
-    with pytest.raises(UnsupportedError, match="takes models of one size"):
-        compile_to_object(attends, tmp_path / "a.o", Options(dims=DIMS, partitions=2))
     squeezed = tmp_path / "squeezed.onnx"
     ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4]),
              helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
