@@ -18,6 +18,8 @@ from monobloc.frontend.extents import Extents, Tensor, value_of
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode, graph_inputs_behind
 from monobloc.frontend.sized_folds import FOLDS
+from monobloc.frontend.sized_regions import REGIONS
+from monobloc.frontend.sized_scatter import SCATTERS
 from monobloc.frontend.sized_shapes import broadcast, sized_shape
 from monobloc.frontend.sized_windows import WINDOWS
 from monobloc.ir.graph import Value
@@ -30,6 +32,7 @@ from monobloc.ops.sized import Ragged
 # The axis of the result, by node, position, room and axis
 Rule = Callable[[OnnxNode, int, Value, int], int | None]
 NO_AXIS = -1
+ALONG = {**FOLDS, **WINDOWS, **REGIONS, **SCATTERS}
 
 
 def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequence[Tensor | None]:
@@ -46,7 +49,7 @@ def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequ
     found = sized_shape(b, n, limits)
     if found is None and op.elementwise and n.op not in RULES:
         found = _elementwise(e, op, n)
-    along = FOLDS.get(n.op) or WINDOWS.get(n.op)
+    along = ALONG.get(n.op)
     if found is None and along is not None:
         found = along(e, op, n)
     if found is None and n.op in RULES:

@@ -29,7 +29,7 @@ def lowest(d: DType) -> Any:
     return -np.inf if d.is_float else False if d is DType.BOOL else np.iinfo(d.numpy).min
 
 
-def _highest(d: DType) -> Any:
+def highest(d: DType) -> Any:
     return np.inf if d.is_float else True if d is DType.BOOL else np.iinfo(d.numpy).max
 
 
@@ -46,7 +46,7 @@ def _plain(n: OnnxNode, since: int = 1) -> bool:
 # -- reductions ----------------------------------------------------------------------------------------
 NEUTRAL: dict[str, Callable[[DType], Any]] = {
     **dict.fromkeys(("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum"), lambda d: 0),
-    "Prod": lambda d: 1, "Max": lowest, "Min": _highest, "LogSumExp": lowest,
+    "Prod": lambda d: 1, "Max": lowest, "Min": highest, "LogSumExp": lowest,
 }
 
 
@@ -96,7 +96,7 @@ def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:
         return None
     if axis in x.counts:  # of none there is no best
         x = Ragged(x.value, {**x.counts, axis: e.bounded(x.counts[axis], x.value.shape[axis], 1)})
-    fill = (lowest if n.op == "ArgMax" else _highest)(x.dtype)  # of equal ones the first is taken
+    fill = (lowest if n.op == "ArgMax" else highest)(x.dtype)  # of equal ones the first is taken
     made = op.from_onnx(e.b, _with(n, e.masked(x, fill, [axis])))[0]
     left = [e.const(1) if k == axis else s for k, s in enumerate(e.sizes(x)) if _keeps(n) or k != axis]
     return [None if made is None else e.tensor(made, left)]
@@ -128,7 +128,7 @@ def _top_k(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     room = x.value.shape[axis]
     count = e.bounded(e.scalar(_known(n, 1)), room, 0, sizes[axis])
     most = int(min(e.most(count), room))
-    fill = lowest(x.dtype) if largest else np.nan if x.dtype.is_float else _highest(x.dtype)
+    fill = lowest(x.dtype) if largest else np.nan if x.dtype.is_float else highest(x.dtype)
     attrs = {"axis": axis, "k": most, "largest": largest}
     found = e.b.emit("TopK", [e.masked(x, fill, [axis])], attrs, outputs=2)
     sizes[axis] = count
@@ -194,9 +194,11 @@ def _gather(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     vx = e.value(_some(x))
     axis = axis_of(n.attrs.get("axis", 0), vx.type.rank, n.op)
     sizes = e.sizes(_some(x))
-    index = e.masked(_some(at), 0)  # indices that are not there are zero: no run fails for them
+    index = e.value(_some(at))
     if sizes[axis].const is None:
         index = _within(e, index, sizes[axis], vx.shape[axis])
+    if isinstance(at, Ragged):  # indices that are not there are zero: no run fails for them, even of an empty tensor
+        index = e.masked(Ragged(index, at.counts), 0)
     made = op.from_onnx(e.b, _with(n, vx, index))[0]
     return [None if made is None else e.tensor(made, [*sizes[:axis], *e.sizes(_some(at)), *sizes[axis + 1 :]])]
 

@@ -350,3 +350,8 @@ def test_a_value_for_an_input_of_an_open_size(tmp_path: Path, cache: Path) -> No
         link([tmp_path / "a.o"], tmp_path / "a.so", "shared",
              Options(bind={"x": np.zeros((2, 4), np.float32)}, cache=cache))
     assert "give its dimensions one size" in str(e.value)
+
+
+def test_a_short_list_of_floats_needs_no_version_of_its_own() -> None:
+    m = _model([node("Exp", ["x"], ["y"])], ["t"], {})
+    assert len(load_model(m, Choices(dims={"t": range(2, 20)})).graphs) == 1

@@ -41,6 +41,17 @@ class Self(nn.Module):
         return self.inner(x, x, x)
 
 
+cplx, real = torch.view_as_complex, torch.view_as_real
+
+
+def written(x: Any) -> Any:
+    """Into zeros that are complex from the start"""
+    y = torch.zeros(3, 4, dtype=torch.cfloat)
+    y[:, :2] = cplx(x)
+    y[1] = 5.0
+    return real(y)
+
+
 CASES: dict[str, dict[str, Case]] = {
     "products": {
         "mm": (torch.mm, (f(2, 3), f(3, 4))),
@@ -195,6 +206,17 @@ CASES: dict[str, dict[str, Case]] = {
             (f(2, 5), i(2, 7, low=0, high=5), f(2, 7)),
         ),
         "masked_scatter": (lambda x, m, v: x.masked_scatter(m, v), (f(3, 4), b(3, 4), f(12))),
+        **{f"scatter_{k}_{own}": (
+            lambda x, a, v, k=k, own=own: x.scatter_reduce(0, a, v, k, include_self=own),
+            (f(4, 3), torch.tensor([[0, 1, 1], [2, 2, 0]]), f(2, 3)),
+        ) for k in ("sum", "prod", "amax", "amin", "mean") for own in (True, False)},
+        **{f"bags_{m}_{p}_{last}": (
+            lambda w, i, o, m=m, p=p, last=last: F.embedding_bag(i, w, o, mode=m, padding_idx=p,
+                                                                 include_last_offset=last),
+            (f(9, 4), i(10, low=0, high=9), torch.tensor([0, 3, 3, 7, *[10] * last])),
+        ) for m in ("sum", "mean", "max") for p in (None, 2) for last in (False, True)},
+        "bags_weighted": (lambda w, i, o, s: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s),
+                          (f(9, 4), i(10, low=0, high=9), torch.tensor([0, 3, 3, 7]), f(10))),
         "index_add": (lambda x, at, v: x.index_add(1, at, v, alpha=2), (f(3, 4), torch.tensor([0, 3, 0]), f(3, 3))),
         "index_copy": (lambda x, at, v: x.index_copy(0, at, v), (f(3, 4), torch.tensor([2, 0]), f(2, 4))),
         "index_fill": (lambda x, at: x.index_fill(1, at, 5.0), (f(3, 4), torch.tensor([2, 0]))),
@@ -207,6 +229,12 @@ CASES: dict[str, dict[str, Case]] = {
         "irfft": (lambda x: torch.fft.irfft(torch.fft.rfft(x) * (1 + 2j), n=9), (f(3, 9),)),
         "irfft_even": (lambda x: torch.fft.irfft(torch.fft.rfft(x)), (f(3, 8),)),
         "fftn": (lambda x: torch.fft.ifft2(torch.fft.fft2(x)).real, (f(3, 4),)),
+        "rfft_long": (lambda x: torch.view_as_real(torch.fft.rfft(x, norm="ortho")), (f(2, 70),)),
+        "ifft_forward": (lambda x: torch.view_as_real(torch.fft.ifft(torch.view_as_complex(x), norm="forward")), (
+            f(2, 6, 2),)),
+        "irfft_long": (lambda x: torch.fft.irfft(torch.view_as_complex(x), n=81, norm="ortho"), (f(2, 41, 2),)),
+        "irfft2": (lambda x: torch.fft.irfft2(torch.fft.rfft2(x), s=x.shape[-2:], norm="ortho"), (f(2, 6, 67),)),
+        "fft_of_reals": (lambda x: torch.view_as_real(torch.fft.fft(x)), (f(2, 66),)),
         "stft": (lambda x: torch.stft(x, 8, 4, window=torch.hann_window(8), return_complex=True).abs(), (f(2, 32),)),
         "stft_power": (lambda x: torch.view_as_real(torch.stft(x, 8, return_complex=True)).pow(2).sum(-1), (f(40),)),
         "rope": (
@@ -217,6 +245,13 @@ CASES: dict[str, dict[str, Case]] = {
         "angle_real": (torch.angle, (f(5),)),
         "conj": (lambda x: (torch.fft.fft(x) * torch.fft.fft(x).conj()).real, (f(6),)),
         "complex": (lambda x, y: torch.view_as_real((torch.complex(x, y) + 1 - x) / 2), (f(4), f(4))),
+        "divided": (lambda x, y: real(cplx(x) / cplx(y) + 1 / cplx(x)), (f(5, 2), f(5, 2))),
+        "exp": (lambda x: real(cplx(x).exp() + cplx(x) ** 3), (f(5, 2),)),
+        "products": (lambda x, y: real(torch.einsum("bixy,ioxy->boxy", cplx(x), cplx(y))), (
+            f(2, 3, 4, 5, 2), f(3, 2, 4, 5, 2))),
+        "linear": (lambda x, w: real(F.linear(cplx(x), cplx(w)).mean(0)), (f(3, 2, 2), f(4, 2, 2))),
+        "where": (lambda x, y: real(torch.where(y > 0, cplx(x), y)), (f(3, 2), f(3))),
+        "written": (written, (f(3, 2, 2),)),
         "pdist": (F.pdist, (f(4, 3),)),
     },
     "recurrent": {

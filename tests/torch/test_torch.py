@@ -141,7 +141,7 @@ def test_all_problems_are_told_at_once_with_the_place_in_the_module() -> None:
             self.part = Inner()
 
         def forward(self, x: torch.Tensor) -> Any:
-            return self.part(x), torch.rand(3) + x, torch.linalg.svdvals(x), torch.nonzero(x).sum()
+            return self.part(x), torch.rand(3) + x, torch.linalg.svdvals(x), torch.nonzero(x).flip(0)
 
     with pytest.raises(MonoblocError) as e:
         imported(Outer(), (torch.randn(3, 3),))
@@ -149,6 +149,24 @@ def test_all_problems_are_told_at_once_with_the_place_in_the_module() -> None:
     assert "the operator aten.i0.default (2 times) is not supported" in text
     assert "in `part` (Inner), test_torch.py line" in text and "torch.special.i0(torch.special.i0(x))" in text
     assert "aten._linalg_svd.default" in text and "draws random numbers" in text and "depends on data" in text
+
+
+def test_what_is_computed_of_weights_alone_is_a_weight() -> None:
+    class Weights(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turn = nn.utils.parametrizations.orthogonal(nn.Linear(4, 4))
+            self.w, self.a = nn.Parameter(torch.eye(4) + 0.1 * torch.randn(4, 4)), nn.Parameter(torch.rand(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            waves = torch.exp((-self.a.exp() + 1j * self.a)[:, None] * torch.arange(4)).real.sum(0)
+            return self.turn(x) @ torch.inverse(self.w) + torch.slogdet(self.w)[1] + waves
+
+    args = (torch.randn(3, 4),)
+    module = Weights().eval()
+    found = imported(module, args)
+    assert not differs(interpreted(found, args)["output"], module(*args).detach().numpy(), scale=5)
+    assert {n.op for n in found.graph.nodes} <= {"MatMul", "Add", "Transpose", "Gemm"}
 
 
 def test_what_is_given_wrong_is_told() -> None:

@@ -1,4 +1,4 @@
-"""Complex numbers inside of a program, as two tensors; and Fourier transforms, as products with constant matrices.
+"""Complex numbers inside of a program, as two tensors; and Fourier transforms, which are ONNX's (`ops/spectral.py`).
 
 Nothing complex enters or leaves an image. What moves elements moves both parts; what computes is written out here.
 """
@@ -15,13 +15,15 @@ import torch
 
 from monobloc.frontend.torch import elementwise
 from monobloc.frontend.torch.elementwise import atan2_of
+from monobloc.frontend.torch.indexing import index_put
 from monobloc.frontend.torch.movement import READERS as MOVES
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
-from monobloc.frontend.torch.windows import along
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops import spectral
 
-MOVED = (*MOVES, "clone.default", "alias.default", "detach.default", "contiguous.default", "sum.dim_IntList")
+MOVED = (*MOVES, "clone.default", "alias.default", "detach.default", "contiguous.default", "sum.dim_IntList",
+         "mean.dim")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,15 @@ def read(n: AtenNode, readers: Mapping[str, Reader]) -> Results:
     if isinstance(re, list):
         return [Complex(a, b) for a, b in zip(re, im, strict=True)]
     return Complex(re, im)
+
+
+def lifted(*names: str) -> Reader:
+    """What chooses among elements, of which some may be real"""
+    def read(n: AtenNode) -> Results:
+        whole = replace(n, args={**n.args, **{k: parts(n, k) for k in names}})
+        return Complex(*(BY_PARTS[n.op](_part(whole, part)) for part in ("re", "im")))
+
+    return read
 
 
 def _part(n: AtenNode, part: str) -> AtenNode:
@@ -96,10 +107,56 @@ def mul(n: AtenNode) -> Results:
 
 
 def div(n: AtenNode) -> Results:
-    if isinstance(n["other"], (Complex, complex)) or not isinstance(n["self"], Complex):
-        n.unsupported("division by a complex number")
-    a, b = n["self"], n.scalar(n["other"], n["self"].re.dtype)
-    return Complex(n.one("Div", a.re, b), n.one("Div", a.im, b))
+    if not isinstance(n["other"], (Complex, complex)):
+        a, by = n["self"], n.scalar(n["other"], n["self"].re.dtype)
+        return Complex(n.one("Div", a.re, by), n.one("Div", a.im, by))
+    a, b = parts(n, "self"), parts(n, "other")
+    size = n.one("Add", n.one("Mul", b.re, b.re), n.one("Mul", b.im, b.im))
+    re = n.one("Add", n.one("Mul", a.re, b.re), n.one("Mul", a.im, b.im))
+    im = n.one("Sub", n.one("Mul", a.im, b.re), n.one("Mul", a.re, b.im))
+    return Complex(n.one("Div", re, size), n.one("Div", im, size))
+
+
+def power(n: AtenNode) -> Results:
+    """To a whole number"""
+    times = n["exponent"]
+    if not isinstance(times, (int, float)) or times != int(times) or not 1 <= times <= 8:
+        n.unsupported("a power of complex numbers that is no whole number from 1 to 8")
+    z: Any = n["self"]
+    for _ in range(int(times) - 1):
+        z = mul(replace(n, args={"self": z, "other": n["self"]}))
+    return z
+
+
+def linear(n: AtenNode) -> Results:
+    turned = Complex(*(n.swap(v) for v in (parts(n, "weight").re, parts(n, "weight").im)))
+    y = product("other")(replace(n, args={"self": parts(n, "input"), "other": turned}))
+    return y if n.get("bias") is None else add("Add")(replace(n, args={"self": y, "other": n["bias"]}))
+
+
+def fill(n: AtenNode) -> Results:
+    value, shape = parts(n, "value"), parts(n, "self").re.shape
+    return Complex(*(n.expand(v, shape) for v in (value.re, value.im)))
+
+
+def reciprocal(n: AtenNode) -> Results:
+    return div(replace(n, args={"self": 1, "other": n["self"]}))
+
+
+def exp(n: AtenNode) -> Results:
+    z = n["self"]
+    r = n.one("Exp", z.re)
+    return Complex(n.one("Mul", r, n.one("Cos", z.im)), n.one("Mul", r, n.one("Sin", z.im)))
+
+
+def product(other: str) -> Reader:
+    """Of matrices"""
+    def read(n: AtenNode) -> Results:
+        a, b = parts(n, "self"), parts(n, other)
+        re = n.one("Sub", n.one("MatMul", a.re, b.re), n.one("MatMul", a.im, b.im))
+        return Complex(re, n.one("Add", n.one("MatMul", a.re, b.im), n.one("MatMul", a.im, b.re)))
+
+    return read
 
 
 def size(n: AtenNode) -> Results:
@@ -120,15 +177,12 @@ def neg(n: AtenNode) -> Results:
 
 
 def view_as_real(n: AtenNode) -> Results:
-    z = n["self"]
-    wide = [n.reshape(v, [*v.shape, 1]) for v in (z.re, z.im)]
-    return n.b.emit("Concat", wide, {"axis": z.re.type.rank})[0]
+    return joined(n, n["self"])
 
 
 # -- made of reals ------------------------------------------------------------------------------------
 def view_as_complex(n: AtenNode) -> Results:
-    x = n.x()
-    return Complex(*(n.reshape(n.cut(x, x.type.rank - 1, k, 1), x.shape[:-1]) for k in range(2)))
+    return taken_apart(n, n.x())
 
 
 def complex_of(n: AtenNode) -> Results:
@@ -150,62 +204,51 @@ def angle_of_real(n: AtenNode) -> Results:
 
 
 # -- Fourier transforms -------------------------------------------------------------------------------
-def waves(rows: int, columns: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """(cos, sin) of 2 pi j k / length, the angle reduced in integers first"""
-    at = np.outer(np.arange(rows), np.arange(columns)) % length * (2 * np.pi / length)
-    return np.cos(at), np.sin(at)
+def joined(n: AtenNode, z: Complex) -> Value:
+    """Both parts side by side in a last axis"""
+    wide = [n.reshape(v, [*v.shape, 1]) for v in (z.re, z.im)]
+    return n.b.emit("Concat", wide, {"axis": z.re.type.rank})[0]
 
 
-def scale(n: AtenNode, lengths: list[int]) -> float:
-    """Of a transform over axes of these lengths: none, by the root of their product, or by it"""
+def taken_apart(n: AtenNode, x: Value) -> Complex:
+    return Complex(*(n.reshape(n.cut(x, x.type.rank - 1, k, 1), x.shape[:-1]) for k in range(2)))
+
+
+def scaled(n: AtenNode, y: Value, lengths: list[int], forward: bool) -> Value:
+    """By PyTorch's normalization: none, by the root of the number of elements, or by it; an inverse transform is
+    divided by it already"""
     count = math.prod(lengths)
-    return (1.0, 1 / math.sqrt(count), 1 / count)[n["normalization"]]
-
-
-def transformed(n: AtenNode, z: Complex, axis: int, forward: bool) -> Complex:
-    d = z.re.shape[axis]
-    c, s = waves(d, d, d)
-    s = -s if forward else s
-    re = n.one("Sub", along(n, z.re, axis, c), along(n, z.im, axis, s))
-    return Complex(re, n.one("Add", along(n, z.re, axis, s), along(n, z.im, axis, c)))
+    by = (1.0, 1 / math.sqrt(count), 1 / count)[n["normalization"]] * (1 if forward else count)
+    return y if abs(by - 1) < 1e-12 else n.one("Mul", y, n.scalar(by, y.dtype))
 
 
 def fft_r2c(n: AtenNode) -> Results:
     """The last axis named from reals, in half of its frequencies if asked for; the others of those"""
     x, axes = n.x(), [n.axis_of(a, n.x().type.rank) for a in n.ints("dim")]
-    by, last = scale(n, [x.shape[a] for a in axes]), axes[-1]
-    d = x.shape[last]
-    c, s = waves(d, d // 2 + 1 if n["onesided"] else d, d)
-    z = Complex(along(n, x, last, c * by), along(n, x, last, -s * by))
-    for a in axes[:-1]:
-        z = transformed(n, z, a, True)
-    return z
+    lengths = [x.shape[a] for a in axes]
+    y = spectral.transform(n.b, n, n.reshape(x, [*x.shape, 1]), axes[-1], lengths[-1], False, bool(n["onesided"]))
+    for a, d in zip(axes[:-1], lengths, strict=False):
+        y = spectral.transform(n.b, n, y, a, d, False, False)
+    return taken_apart(n, scaled(n, y, lengths, True))
 
 
 def fft_c2c(n: AtenNode) -> Results:
-    z = n["self"]
+    z, forward = n["self"], bool(n["forward"])
     axes = [n.axis_of(a, z.re.type.rank) for a in n.ints("dim")]
-    by = scale(n, [z.re.shape[a] for a in axes])
-    for a in axes:
-        z = transformed(n, z, a, bool(n["forward"]))
-    return z if by == 1 else Complex(*(n.one("Mul", v, n.scalar(by, v.dtype)) for v in (z.re, z.im)))
+    lengths, y = [z.re.shape[a] for a in axes], joined(n, z)
+    for a, d in zip(axes, lengths, strict=True):
+        y = spectral.transform(n.b, n, y, a, d, not forward, False)
+    return taken_apart(n, scaled(n, y, lengths, forward))
 
 
 def fft_c2r(n: AtenNode) -> Results:
     """Back to reals: what is left out of the frequencies is the mirror of what is there"""
-    z, d = n["self"], n["last_dim_size"]
+    z, last = n["self"], n["last_dim_size"]
     axes = [n.axis_of(a, z.re.type.rank) for a in n.ints("dim")]
-    last, kept = axes[-1], d // 2 + 1
-    by = scale(n, [*(z.re.shape[a] for a in axes[:-1]), d])
-    for a in axes[:-1]:
-        z = transformed(n, z, a, False)
-    c, s = waves(kept, d, d)
-    twice = np.full((kept, 1), 2.0)
-    twice[0] = 1
-    if d % 2 == 0:
-        twice[-1] = 1
-    z = Complex(n.cut(z.re, last, 0, kept), n.cut(z.im, last, 0, kept))
-    return n.one("Sub", along(n, z.re, last, c * twice * by), along(n, z.im, last, s * twice * by))
+    lengths, y = [*(z.re.shape[a] for a in axes[:-1]), last], joined(n, z)
+    for k, (a, d) in enumerate(zip(axes, lengths, strict=True)):
+        y = spectral.transform(n.b, n, y, a, d, True, k == len(axes) - 1)
+    return scaled(n, n.reshape(y, y.shape[:-1]), lengths, False)
 
 
 def same(n: AtenNode) -> Results:
@@ -216,8 +259,12 @@ def same(n: AtenNode) -> Results:
     return Complex(n.cast(z.re, wide), n.cast(z.im, wide))
 
 
+BY_PARTS: dict[str, Reader] = {"where.self": elementwise.READERS["where.self"], "index_put.default": index_put}
 OF_COMPLEX: dict[str, Callable[[AtenNode], Results]] = {
     "add.Tensor": add("Add"), "sub.Tensor": add("Sub"), "mul.Tensor": mul, "mul.Scalar": mul, "div.Tensor": div,
+    "exp.default": exp, "reciprocal.default": reciprocal, "mm.default": product("mat2"), "bmm.default": product("mat2"),
+    "matmul.default": product("other"), "linear.default": linear, "pow.Tensor_Scalar": power,
+    "fill.Tensor": fill, "fill.Scalar": fill, "where.self": lifted("self", "other"), "index_put.default": lifted("self", "values"),
     "div.Scalar": div, "abs.default": size, "angle.default": angle, "_conj.default": conj,
     "_conj_physical.default": conj, "conj_physical.default": conj, "resolve_conj.default": same, "neg.default": neg,
     "view_as_real.default": view_as_real, "real.default": lambda n: n["self"].re,

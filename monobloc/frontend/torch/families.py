@@ -1,4 +1,5 @@
-"""All operators that are read, by PyTorch's name: one table, made of those of the families."""
+"""All operators that are read, by PyTorch's name: one table, made of those of the families; and one of those that read
+tensors whose size data decide, or make them of numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from monobloc.frontend.torch import (
     recurrent,
     reductions,
     sized,
+    vision,
     windows,
 )
 from monobloc.frontend.torch.node import Reader
@@ -20,5 +22,6 @@ from monobloc.frontend.torch.node import Reader
 READERS: dict[str, Reader] = {
     **creation.READERS, **elementwise.READERS, **indexing.READERS, **movement.READERS, **norms.READERS,
     **products.READERS, **recurrent.READERS, **reductions.READERS, **sized.READERS, **windows.READERS,
-    **complexes.READERS,
+    **complexes.READERS, **vision.READERS,
 }  # fmt: skip
+SIZED: dict[str, Reader] = {**sized.SIZED, **vision.READERS}

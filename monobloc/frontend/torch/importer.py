@@ -27,13 +27,15 @@ from monobloc.frontend.importing import (
     told,
     unknown_name,
 )
+from monobloc.frontend.limits import Limits
 from monobloc.frontend.state import finish, flipped
+from monobloc.frontend.torch import constant
 from monobloc.frontend.torch.complexes import Complex
 from monobloc.frontend.torch.complexes import read as read_complex
 from monobloc.frontend.torch.control import CONTROL
-from monobloc.frontend.torch.families import READERS
-from monobloc.frontend.torch.node import AtenNode, holds
-from monobloc.frontend.torch.numbers import ITEM, DataNumber, item, python
+from monobloc.frontend.torch.families import READERS, SIZED
+from monobloc.frontend.torch.node import AtenNode, DataNumber, holds
+from monobloc.frontend.torch.numbers import ITEM, item, python
 from monobloc.frontend.torch.numbers import read as read_numbers
 from monobloc.frontend.torch.program import OPSETS, PRODUCER, Program, read_program
 from monobloc.frontend.torch.sized import read as read_ragged
@@ -46,7 +48,10 @@ from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.sized import Ragged, packed
+from monobloc.passes.intervals import Range
 
+EFFECTS = "with_effects"  # a call that may fail, in order with others
+UNBOUNDED = 1 << 40  # a number above is what PyTorch has where nobody says
 UNKNOWN = object()  # what a call that failed would have made
 
 
@@ -78,6 +83,7 @@ class _Import:
         self.graph = Graph(program.path.stem if program.path else program.name)
         self.builder = Builder(self.graph)
         self.diagnostics = Diagnostics()
+        self.limits = Limits(choices.max_values)
         self.notes = list(program.notes)
         self.env: dict[Any, Any] = {}
         self.named: set[Value] = set()
@@ -97,6 +103,8 @@ class _Import:
         for problem in self.missing.errors():
             self._report(problem)
         self._outputs(wanted)
+        for e in self.limits.problems([str(n.name) for n in nodes], whole=not self.diagnostics.errors):
+            self._report(e)
         self.diagnostics.checkpoint()
         self._state(nodes[-1].args[0])
         return Imported(self.graph, self.notes, self.dims, OPSETS, 0, PRODUCER, {})
@@ -183,6 +191,7 @@ class _Import:
         else:
             v = self.graph.add_input(name, TensorType(t.dtype, shape))
         self.named.add(v)
+        self.limits.name(name, v)
         return v
 
     def _dim(self, d: Any) -> Any:
@@ -239,7 +248,7 @@ class _Import:
             return
         loc = Loc(self.program.name, label(n), op_name(n.target))
         try:
-            if not readable(n.target):
+            if not readable(n.target) and not constant.known(n.target, *self._operands(n)):
                 self.missing.add(op_name(n.target), n)
                 self.env[n] = UNKNOWN
                 return
@@ -272,21 +281,48 @@ class _Import:
         if found:
             return number
         if name == ITEM:
-            return item(self.builder, args[0])
+            return self._number(item(self.builder, args[0]), n.meta.get("val"))
+        if name == EFFECTS and op_name(args[1]) in IGNORED:
+            return [None, None]
         if isinstance(n.target, torch._ops.HigherOrderOperator):
             return CONTROL[name](args, self.builder, self._body)
-        reader = READERS.get(name)
+        try:
+            return self._read(n, name, args, kwargs, loc)
+        except UnsupportedError:
+            if not constant.known(n.target, args, kwargs):
+                raise
+            made = constant.computed(self.builder, n.target, args, kwargs, n.meta.get("val"))
+            if made is None:
+                raise
+            return made
+
+    def _operands(self, n: Any) -> tuple[Any, Any]:
+        """Of a call; unknown where one of them is"""
+        if any(i not in self.env for i in n.all_input_nodes):
+            return UNKNOWN, UNKNOWN
+        return self._value(n.args), self._value(n.kwargs)
+
+    def _read(self, n: Any, name: str, args: Any, kwargs: Any, loc: Loc) -> Any:
+        reader = READERS.get(name) or SIZED.get(name)
         if reader is None:
             raise UnsupportedError(f"{full_name(name)} of data is not supported")
         named = named_arguments(n.target, args, kwargs)
         metas = named_arguments(n.target, _metas(n.args), _metas(n.kwargs))
         needed = frozenset(u.args[1] for u in n.users if u.target is operator.getitem)
-        call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed)
+        call = AtenNode(name, self.builder, loc, named, metas, n.meta.get("val"), needed, self.limits)
         if holds(named, DataNumber):
-            return read_numbers(call, READERS)
+            return read_numbers(call, SIZED, READERS)
         if holds(named, Ragged):
-            return read_ragged(call, READERS)
+            return read_ragged(call, SIZED, READERS)
         return read_complex(call, READERS) if holds(named, Complex) else reader(call)
+
+    def _number(self, v: DataNumber, traced: Any) -> DataNumber:
+        """A number out of a tensor; how large it gets where the program checks that (`torch._check`)"""
+        r = self.exported.range_constraints.get(traced.node.expr) if isinstance(traced, torch.SymInt) else None
+        low, high = (None, None) if r is None else (_finite(r.lower), _finite(r.upper))
+        if low is not None and high is not None and high < UNBOUNDED:
+            self.limits.likely.known[v.value] = Range(low, high)
+        return v
 
     def _body(self, module: Any, given: Sequence[Any], graph: Graph) -> list[Any]:
         """What a subgraph makes of these inputs, written into `graph`; it may be read more than once."""
@@ -321,15 +357,19 @@ class _Import:
         for v, t in pairs:
             if isinstance(v, Complex) and isinstance(t, torch.Tensor):
                 v, t = v.re, t.real
+            counts = v.counts if isinstance(v, Ragged) else {}
+            v = v.value if isinstance(v, Ragged) else v
             if not isinstance(v, Value) or not isinstance(t, torch.Tensor):
                 continue
-            fixed = [d if type(d) is int else None for d in t.shape]
+            fixed = [d if type(d) is int and k not in counts else None for k, d in enumerate(t.shape)]
             same = len(fixed) == v.type.rank and all(d is None or d == s for d, s in zip(fixed, v.shape, strict=True))
             if not same or v.dtype is not dtype_of(t.dtype):
                 want = f"{dtype_of(t.dtype).value}[{','.join(map(str, t.shape))}]"
                 raise InternalError(f"is read as {v.type}, and PyTorch makes {want}", loc=loc)
 
     def _name(self, n: Any, v: Any) -> None:
+        if isinstance(v, (Value, DataNumber)):
+            self.limits.name(n.name, v if isinstance(v, Value) else v.value)
         if isinstance(v, Value) and v not in self.named and v.const is None and v.producer is not None:
             self.builder.graph.rename(v, n.name)
             self.named.add(v)
@@ -397,7 +437,7 @@ def readable(target: Any) -> bool:
     """Whether somebody reads a call: a table, or Python, of numbers"""
     name = op_name(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return name in CONTROL
+        return name in CONTROL or name == EFFECTS
     return name in READERS or name in IGNORED or name in NUMBERS or not isinstance(target, torch._ops.OpOverload)
 
 

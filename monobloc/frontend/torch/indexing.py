@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from monobloc.frontend.sized_folds import highest, lowest
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
-from monobloc.frontend.torch.sized import rows_of
+from monobloc.frontend.torch.sized import index as sized_index
+from monobloc.frontend.torch.sized import ragged_rows
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 
@@ -74,8 +76,9 @@ def as_tuples(n: AtenNode, found: Sequence[Value]) -> Value:
 
 def index(n: AtenNode) -> Results:
     x, given = n.x(), n["indices"]
-    if len(given) == 1 and given[0] is not None and given[0].dtype is BOOL and given[0].const is None:
-        return rows_of(n, x, given[0])
+    some = [v for v in given if v is not None]
+    if len(some) == 1 and some[0].dtype is BOOL and some[0].const is None:
+        return ragged_rows(n, x, some[0]) if given[0] is not None else sized_index(n)
     axes, found = advanced(n, x)
     if not axes:
         return x
@@ -93,20 +96,44 @@ def index(n: AtenNode) -> Results:
 
 
 def embedding_bag(n: AtenNode) -> Results:
-    """Rows of a table, folded in bags of one size that the offsets give"""
-    w, at, offsets = n.x("weight"), whole(n, n.x("indices")), n.const("offsets")
-    ends = [*offsets.tolist(), at.type.size]
-    if n.get("include_last_offset"):
-        ends = offsets.tolist()
-    sizes = set(np.diff(ends).tolist())
-    if len(sizes) != 1 or ends[0] != 0 or n.get("padding_idx", -1) not in (-1, None):
-        n.unsupported("an embedding bag of bags that differ in size or with padding")
-    rows = n.onnx("Gather", w, n.reshape(at, [len(ends) - 1, sizes.pop()]), axis=0)[0]
-    weights = n.get("per_sample_weights")
+    """Rows of a table, folded in bags. Bags of one size that is known are an axis; others are summed where each row
+    belongs, as the offsets say."""
+    w, at, offsets = n.x("weight"), whole(n, n.x("indices")), n.x("offsets")
+    starts = offsets if not n.get("include_last_offset") else n.cut(offsets, 0, 0, offsets.type.size - 1)
+    ends = np.diff([*starts.const.array, at.type.size]) if starts.const is not None else np.zeros(0)
+    padding, weights = n.get("padding_idx", -1), n.get("per_sample_weights")
+    kind = ("ReduceSum", "ReduceMean", "ReduceMax")[n["mode"]]
+    rows = n.onnx("Gather", w, at, axis=0)[0]
     if weights is not None:
-        rows = n.one("Mul", rows, n.reshape(weights, [*rows.shape[:2], 1]))
-    y = n.fold(("ReduceSum", "ReduceMean", "ReduceMax")[n["mode"]], rows, [1])
-    return [y, None, None, None]
+        rows = n.one("Mul", rows, n.reshape(weights, [at.type.size, 1]))
+    if len(set(ends.tolist())) == 1 and ends[0] > 0 and padding in (-1, None):
+        return [n.fold(kind, n.reshape(rows, [len(ends), int(ends[0]), rows.shape[1]]), [1]), None, None, None]
+    return [_bags(n, kind, rows, at, starts, padding), None, None, None]
+
+
+def _bags(n: AtenNode, kind: str, rows: Value, at: Value, starts: Value, padding: int | None) -> Value:
+    """Which bag a row belongs to is how many begin at or before it; an empty bag is zero."""
+    count, bags = at.type.size, starts.type.size
+    marks = n.onnx("ScatterND", n.expand(n.scalar(0, I64), [count + 1]), n.reshape(n.cast(starts, I64), [bags, 1]),
+                   n.expand(n.scalar(1, I64), [bags]), reduction="add")[0]
+    bag = n.one("Sub", n.one("CumSum", n.cut(marks, 0, 0, count), axis=0, exclusive=0, reverse=0), n.scalar(1, I64))
+    neutral = n.scalar(-np.inf if kind == "ReduceMax" else 0, rows.dtype)
+    real = n.expand(n.scalar(True, BOOL), [count, 1])
+    if padding not in (-1, None):
+        real = n.reshape(n.one("Not", n.one("Equal", n.cast(at, I64), n.scalar(padding, I64))), [count, 1])
+        rows = n.one("Where", real, rows, neutral)
+
+    def joined(v: Value, start: Value, reduction: str) -> Value:
+        room = n.expand(start, [bags, *v.shape[1:]])
+        return n.onnx("ScatterND", room, n.reshape(bag, [count, 1]), v, reduction=reduction)[0]
+
+    y = joined(rows, neutral, "max" if kind == "ReduceMax" else "add")
+    if kind == "ReduceSum":
+        return y
+    held = joined(n.cast(real, rows.dtype), n.scalar(0, rows.dtype), "add")
+    if kind == "ReduceMean":
+        return n.one("Div", y, n.one("Max", held, n.scalar(1, rows.dtype)))
+    return n.one("Where", n.one("Equal", held, n.scalar(0, rows.dtype)), n.scalar(0, rows.dtype), y)
 
 
 # -- writing ------------------------------------------------------------------------------------------
@@ -150,12 +177,10 @@ def scattered(reduction: str, source: str) -> Reader:
         x, at = n.x(), whole(n, n.x("index"))
         kind = reduction
         if "reduce" in n.args and n["reduce"] is not None:
-            kind = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}.get(
-                n["reduce"], "")
-            if not kind:
-                n.unsupported(f"scatter with the reduction {n['reduce']}")
-        if n.get("include_self", True) is False:
-            n.unsupported("scatter that leaves out what was there (include_self=False)")
+            kind = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
+                    "mean": "mean"}.get(n["reduce"], "")
+            if not kind or kind == "mean" and not x.dtype.is_float:
+                n.unsupported(f"scatter of {x.type} with the reduction {n['reduce']}")
         src = n.scalar(n[source], x.dtype)
         if not x.type.rank:
             x, at, src = n.reshape(x, [1]), n.reshape(at, [1]), n.reshape(src, [1])
@@ -164,10 +189,26 @@ def scattered(reduction: str, source: str) -> Reader:
         for k, d in enumerate(at.shape):
             src = n.cut(src, k, 0, d)
         axis = n.axis() if n.x().type.rank else 0
-        y = n.onnx("ScatterElements", x, at, src, axis=axis, reduction=kind)[0]
-        return n.reshape(y, n.x().shape)
+        return n.reshape(_scatter(n, x, at, src, axis, kind), n.x().shape)
 
     return read
+
+
+def _scatter(n: AtenNode, x: Value, at: Value, src: Value, axis: int, kind: str) -> Value:
+    """What was there takes part, but for `include_self=False`"""
+    def onto(x: Value, src: Value, reduction: str) -> Value:
+        return n.onnx("ScatterElements", x, at, src, axis=axis, reduction=reduction)[0]
+
+    alone = n.get("include_self", True) is False
+    if alone:
+        start = {"max": lowest(x.dtype), "min": highest(x.dtype), "mul": 1}.get(kind, 0)
+        x = onto(x, n.expand(n.scalar(start, x.dtype), src.shape), "none")
+    if kind != "mean":
+        return onto(x, src, kind)
+    ones = n.expand(n.scalar(1, x.dtype), x.shape)
+    first = onto(ones, n.expand(n.scalar(0, x.dtype), src.shape), "none") if alone else ones
+    count = onto(first, n.expand(n.scalar(1, x.dtype), src.shape), "add")
+    return n.one("Div", onto(x, src, "add"), count)
 
 
 def masked_scatter(n: AtenNode) -> Results:

@@ -7,15 +7,18 @@ operator needs is known in one place. Types are promoted by PyTorch's own rules,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from monobloc.errors import Loc, ModelError, UnsupportedError
+from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode
+from monobloc.frontend.ragged import on_ragged
 from monobloc.frontend.signature import opset_newest
+from monobloc.frontend.sized_shapes import sized_shape
 from monobloc.frontend.torch.tensors import dtype_of
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
@@ -23,6 +26,7 @@ from monobloc.ops import onnx_names
 from monobloc.ops.build import Builder
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.shape import reshape
+from monobloc.ops.sized import Ragged
 
 Number = int | float | bool
 Results = Any  # a value or number, or a list of them as the operator gives them
@@ -36,10 +40,18 @@ def holds(args: Any, kind: type) -> bool:
     return any(holds(a, kind) for a in args.values()) if isinstance(args, Mapping) else isinstance(args, kind)
 
 
+@dataclass(frozen=True)
+class DataNumber:
+    """A number that data decide: `value` has one element and no axes"""
+
+    value: Value
+
+
 @dataclass
 class AtenNode:
     """See the module's text. `metas` are the arguments as PyTorch traced them, `made` what it says comes out;
-    `needed` are the numbers of the results that are read, of an operator that has several."""
+    `needed` are the numbers of the results that are read, of an operator that has several; `limits` is what is known
+    of the program's numbers."""
 
     op: str
     b: Builder
@@ -48,6 +60,7 @@ class AtenNode:
     metas: Mapping[str, Any]
     made: Any
     needed: frozenset[int] = frozenset()
+    limits: Limits = field(default_factory=Limits)
 
     # -- arguments ----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> Any:
@@ -68,7 +81,7 @@ class AtenNode:
         """A list of sizes; one number stands for all axes."""
         found = self.args[name]
         found = [found] if isinstance(found, (int, bool)) else list(found or ())
-        if any(isinstance(v, Value) for v in found):
+        if any(isinstance(v, (Value, DataNumber)) for v in found):
             self.unsupported(f"`{name}` that is data")
         return found * rank if rank is not None and len(found) == 1 else found
 
@@ -132,6 +145,7 @@ class AtenNode:
         return v if v.dtype is to else self.b.one("Cast", v, to=to)
 
     def scalar(self, v: Any, dtype: DType) -> Value:
+        v = v.value if isinstance(v, DataNumber) else v
         if isinstance(v, Value):
             return self.cast(v, dtype)
         if isinstance(v, complex):
@@ -156,11 +170,16 @@ class AtenNode:
         return self.b.one(op, *inputs, **attrs)
 
     def onnx(self, op: str, *inputs: Value | None, outputs: int = 1, domain: str = "", **attrs: Any) -> list[Value]:
-        """What ONNX's operator of this name is read to"""
+        """What ONNX's operator of this name is read to; tensors may be of a size that data decide"""
         opset = opset_newest() if not domain else 1
         node = OnnxNode(op, domain, opset, self.b.name, list(inputs), attrs, outputs, self.loc)
-        found = onnx_names()[(domain, op)].from_onnx(self.b, node)
-        return [v for v in found if v is not None]
+        reader = onnx_names()[(domain, op)]
+        if any(isinstance(v, Ragged) for v in inputs):
+            made = on_ragged(self.b, reader, node, self.limits)
+        else:
+            sized = sized_shape(self.b, node, self.limits)
+            made = reader.from_onnx(self.b, node) if sized is None else sized
+        return [v for v in made if v is not None]  # type: ignore[misc]
 
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         return reshape(self.b, v, shape)

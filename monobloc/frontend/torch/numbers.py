@@ -7,32 +7,31 @@ slice is read or written by index; how long that is must be known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from monobloc.errors import Loc, UnsupportedError
 from monobloc.frontend.torch.indexing import write_rows
-from monobloc.frontend.torch.node import AtenNode, Reader, Results, holds
+from monobloc.frontend.torch.node import AtenNode, DataNumber, Reader, Results, holds
+from monobloc.frontend.torch.sized import read as read_sized
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.ops.shape import reshape
+from monobloc.ops.sized import Ragged
 
 ITEM = "_local_scalar_dense.default"
-PYTHON = {"add": "Add", "sub": "Sub", "mul": "Mul"}
+PYTHON = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "sym_min": "Min", "sym_max": "Max", "mod": "Mod", "eq": "Equal",
+    "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+}  # fmt: skip
 AS_TENSORS = {
     *(f"{op}.{kind}" for op in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
       for kind in ("Tensor", "Scalar")), "full.default", "full_like.default", "fill.Scalar", "scalar_tensor.default",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class DataNumber:
-    """`value` has one element and no axes"""
-
-    value: Value
 
 
 def item(b: Builder, v: Value) -> DataNumber:
@@ -44,24 +43,39 @@ def python(b: Builder, name: str, args: list[Any], loc: Loc) -> DataNumber:
     """What Python computes of such numbers and others"""
     if name == "sym_float":
         return DataNumber(b.one("Cast", args[0].value, to=DType.F64))
-    if name not in PYTHON or len(args) != 2:
+    if name == "sym_sum":
+        terms: list[Any] = args[0]
+        return DataNumber(reduce(lambda a, c: python(b, "add", [a, c], loc), terms).value)
+    if name == "neg":
+        return DataNumber(b.one("Neg", args[0].value))
+    if name not in (*PYTHON, "floordiv") or len(args) != 2:
         raise UnsupportedError(f"`{name}` of a number that data decide is not supported", loc=loc)
     own = next(a.value.dtype for a in args if isinstance(a, DataNumber))
     ins = [a.value if isinstance(a, DataNumber) else b.const(a, own) for a in args]
     if len({v.dtype for v in ins}) > 1 or any(isinstance(a, float) for a in args) and own.is_int:
         raise UnsupportedError(f"`{name}` of numbers of two types that data decide is not supported", loc=loc)
+    if name == "floordiv":  # rounded down, as Python has it
+        x, by = ins
+        return DataNumber(b.one("Div", b.one("Sub", x, b.one("Mod", x, by)), by))
     return DataNumber(b.one(PYTHON[name], *ins))
 
 
-def read(n: AtenNode, readers: Mapping[str, Reader]) -> Results:
+def read(n: AtenNode, sized: Mapping[str, Reader], readers: Mapping[str, Reader]) -> Results:
     """A call of which some arguments are such numbers"""
-    if n.op in PLACES:
+    if n.op in PLACES and _length_is_fixed(n):
         return PLACES[n.op](n)
+    if n.op in sized:
+        return sized[n.op](n)
     if n.op not in AS_TENSORS:
         named = ", ".join(f"`{k}`" for k, v in n.args.items() if holds(v, DataNumber))
         n.unsupported(f"{named} that data decide")
-    plain = {k: v.value if isinstance(v, DataNumber) else v for k, v in n.args.items()}
-    return readers[n.op](AtenNode(n.op, n.b, n.loc, plain, n.metas, n.made, n.needed))
+    plain = replace(n, args={k: v.value if isinstance(v, DataNumber) else v for k, v in n.args.items()})
+    return read_sized(plain, sized, readers) if holds(plain.args, Ragged) else readers[n.op](plain)
+
+
+def _length_is_fixed(n: AtenNode) -> bool:
+    """Of a slice that begins where data say"""
+    return not holds(n.args, Ragged) and all(isinstance(d, int) for d in n.shape())
 
 
 # -- slices that begin where data say -----------------------------------------------------------------

@@ -15,7 +15,7 @@ from monobloc.ir.graph import Value
 IGNORED = {
     "_assert_scalar.default", "_assert_async.default", "_assert_async.msg", "_assert_tensor_metadata.default",
     "sym_constrain_range.default", "sym_constrain_range_for_size.default", "_functional_assert_async.msg",
-    "_functional_assert_scalar.default",
+    "_functional_assert_scalar.default", "_linalg_check_errors.default",
 }  # fmt: skip
 
 

@@ -1,0 +1,91 @@
+"""Writes at places of which data decide how many there are.
+
+What is not there is written too, behind the end: into one entry more that the tensor is given, and that is cut off
+again. A place outside of the tensor is outside of that, so it ends the run as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from monobloc.frontend.extents import Extents, value_of
+from monobloc.frontend.node import OnnxNode
+from monobloc.frontend.sized_folds import Found
+from monobloc.ir.graph import Value
+from monobloc.ir.types import DType
+from monobloc.ops import OpDef
+from monobloc.ops.movement import slice_of
+from monobloc.ops.shape import axis_of
+from monobloc.ops.sized import Ragged
+
+
+def scatter_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    x, at, updates = n.inputs[:3]
+    if not isinstance(x, Value):
+        return None
+    axis = axis_of(n.attrs.get("axis", 0), x.type.rank, n.op)
+    index, values = _together(e, at, updates, range(x.type.rank))
+    counts = _counts(at, updates)
+    index = _behind(e, index, x.shape[axis])
+    for a, count in counts.items():
+        index = e.one("Where", _there(e, index, a, count), index, e.const(x.shape[axis]))
+    return [_written(e, op, n, x, axis, index, values)]
+
+
+def scatter_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """Tuples of indices: what is not there has a first one behind the end"""
+    x, at, updates = n.inputs[:3]
+    if not isinstance(x, Value):
+        return None
+    counts = _counts(at, updates)
+    last = value_of(at).type.rank - 1  # type: ignore[arg-type]
+    if any(a >= last for a in counts):
+        return None
+    index, values = _together(e, at, updates, range(last))
+    first = _behind(e, _part(e, index, last, 0, 1), x.shape[0])
+    for a, count in counts.items():
+        first = e.one("Where", _there(e, first, a, count), first, e.const(x.shape[0]))
+    rest = [_part(e, e.size(index), last, 1, index.shape[-1] - 1)] if index.shape[-1] > 1 else []
+    index = e.b.emit("Concat", [first, *rest], {"axis": last})[0] if rest else first
+    return [_written(e, op, n, x, 0, index, values)]
+
+
+def _counts(*given: Any) -> dict[int, Value]:
+    return {a: c for t in given if isinstance(t, Ragged) for a, c in t.counts.items()}
+
+
+def _together(e: Extents, at: Any, updates: Any, axes: Sequence[int]) -> tuple[Value, Value]:
+    """Places and what is written, in the same room"""
+    a, u = value_of(at), value_of(updates)
+    for k in axes:
+        room = min(a.shape[k], u.shape[k])
+        a, u = (v if v.shape[k] == room else e.fit(v, k, room) for v in (a, u))
+    return a, u
+
+
+def _there(e: Extents, v: Value, axis: int, count: Value) -> Value:
+    return e.one("Less", e.iota(v.shape[axis], axis, v.type.rank), count)
+
+
+def _part(e: Extents, v: Value, axis: int, first: int, count: int) -> Value:
+    return slice_of(e.b, v, [(first, 1, count) if k == axis else (0, 1, d) for k, d in enumerate(v.shape)])
+
+
+def _behind(e: Extents, at: Value, size: int) -> Value:
+    """Places counted from the front; those outside are outside of one entry more, too"""
+    at, end = e.cast(at, DType.I64), e.const(size)
+    at = e.one("Where", e.one("Less", at, e.const(0)), e.one("Add", at, end), at)
+    inside = e.one("And", e.one("Less", at, end), e.one("GreaterOrEqual", at, e.const(0)))
+    return e.one("Where", inside, at, e.const(size + 1))
+
+
+def _written(e: Extents, op: OpDef, n: OnnxNode, x: Value, axis: int, at: Value, values: Value) -> Value:
+    longer = e.fit(x, axis, x.shape[axis] + 1)
+    made = op.from_onnx(e.b, replace(n, inputs=[longer, at, values]))[0]
+    assert isinstance(made, Value)
+    return _part(e, made, axis, 0, x.shape[axis])
+
+
+SCATTERS = {"ScatterElements": scatter_elements, "ScatterND": scatter_nd}

@@ -1,0 +1,96 @@
+"""Boxes of which data decide how many there are, and writes at as many places: against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from border import build
+from control_models import text
+from sized_models import OPTIONS, RNG, Feeds, Model, agree, f32, ints
+
+from monobloc.errors import MonoblocError
+
+
+def corners(count: int, reach: float = 6) -> np.ndarray:
+    low = np.abs(f32(count, 2)) * reach / 2
+    return np.concatenate([low, low + np.abs(f32(count, 2)) * reach / 2 + 0.1], 1).astype(np.float32)
+
+
+def detections() -> Model:
+    """What a detector does last: those that are sure enough, then one of those that overlap"""
+    def feeds(shift: float) -> Feeds:
+        return {"boxes": corners(14), "scores": (RNG.uniform(size=14) + shift).astype(np.float32)}
+
+    return Model("""g (float[14,4] boxes, float[14] scores) => (float[K,4] b, float[K] s, int64[K] at) {
+        sure = Greater(scores, half)  where = NonZero(sure)  i = Squeeze(where, zero)
+        some = Gather<axis = 0>(boxes, i)  theirs = Gather<axis = 0>(scores, i)
+        b3 = Unsqueeze(some, zero)  s3 = Unsqueeze(theirs, front)
+        kept = NonMaxSuppression(b3, s3, limit, overlap)  at = Gather<axis = 1>(kept, two)
+        b = Gather<axis = 0>(some, at)  s = Gather<axis = 0>(theirs, at) }""",
+                 [feeds(s) for s in (0, 0.1, -0.3, 1, -1)], half=np.float32(0.5), zero=ints(0), front=ints(0, 1),
+                 limit=ints(10), overlap=np.float32([0.4]), two=np.int64(2))
+
+
+def suppressed() -> Model:
+    """Several classes, a least score, and scores that are infinite"""
+    rows = f32(1, 2, 9)
+    rows[0, 0, 1], rows[0, 1, 2] = -np.inf, np.inf
+    return Model("""g (float[1,9,4] boxes, float[1,2,9] scores, int64[1] n) => (int64[K,3] y, int64[M,3] z) {
+        b = Slice(boxes, zero, n, one)  s = Slice(scores, zero, n, two)
+        y = NonMaxSuppression(b, s, limit, overlap)  z = NonMaxSuppression(b, s, two, overlap, least) }""",
+                 [{"boxes": corners(9)[None], "scores": rows, "n": ints(n)} for n in (9, 5, 1, 2)],
+                 zero=ints(0), one=ints(1), two=ints(2), limit=ints(9), overlap=np.float32([0.3]),
+                 least=np.float32([0.1]))
+
+
+def regions() -> Model:
+    return Model("""g (float[2,3,9,8] x, float[6,4] rois, int64[6] at, float[6,5] five, int64[1] n)
+                    => (float[K,3,2,3] y, float[K,3,2,2] z, float[K,3,2,2] p) {
+        r = Slice(rois, zero, n)  i = Slice(at, zero, n)  f = Slice(five, zero, n)
+        y = RoiAlign<output_height = 2, output_width = 3, sampling_ratio = 2>(x, r, i)
+        z = RoiAlign<output_height = 2, output_width = 2, spatial_scale = 0.5>(x, r, i)
+        p = MaxRoiPool<pooled_shape = [2, 2]>(x, f) }""",
+                 [{"x": f32(2, 3, 9, 8), "rois": corners(6), "at": RNG.integers(0, 2, 6), "n": ints(n),
+                   "five": np.concatenate([RNG.integers(0, 2, (6, 1)).astype(np.float32), corners(6)], 1)}
+                  for n in (6, 4, 1)], zero=ints(0))
+
+
+def scattered() -> Model:
+    """Writes along an axis and by tuples, at places counted from either end"""
+    outs = {"a": "[5,3]", "b": "[5,3]", "c": "[5,3]", "d": "[5,3]", "e": "[5,3]"}
+    return Model(f"""g (float[5,3] x, int64[4,3] at, float[4,3] v, int64[4,1] rows, int64[4,2] pairs, float[4] w,
+                       int64[1] n) => ({", ".join(f"float{s} {k}" for k, s in outs.items())}) {{
+        i = Slice(at, zero, n)  u = Slice(v, zero, n)  r = Slice(rows, zero, n)  p = Slice(pairs, zero, n)
+        s = Slice(w, zero, n)
+        a = ScatterElements<reduction = "add">(x, i, u)  b = ScatterElements<reduction = "max">(x, i, u)
+        c = ScatterND<reduction = "add">(x, r, u)  d = ScatterND(x, p, s)
+        it = Slice(at, zero, n, one)  ut = Slice(v, zero, n, one)  ic = Clip(it, low, high)
+        e = ScatterElements<axis = 1, reduction = "mul">(x, ic, ut) }}""",
+                 [{"x": f32(5, 3), "at": RNG.integers(-5, 5, (4, 3)), "v": f32(4, 3), "n": ints(n), "w": f32(4),
+                   "rows": RNG.integers(-5, 5, (4, 1)), "pairs": np.array([[0, 1], [-1, 2], [3, -3], [2, 0]])}
+                  for n in (3, 0, 1, 2)], zero=ints(0), one=ints(1), low=np.int64(-3), high=np.int64(2))
+
+
+CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_as_many_as_there_are_take_part(case: Callable[[], Model], tmp_path: Path) -> None:
+    agree(case(), tmp_path)
+
+
+@pytest.mark.parametrize("index, ok", [(4, True), (5, False), (-5, True), (-6, False)])
+def test_a_place_outside_is_an_error_as_ever(index: int, ok: bool, tmp_path: Path) -> None:
+    m = text("""g (float[5] x, int64[2] at, float[2] v, int64[1] n) => (float[5] y) {
+        i = Slice(at, zero, n)  u = Slice(v, zero, n)  y = ScatterElements(x, i, u) }""", zero=ints(0))
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    feeds = {"x": f32(5), "at": ints(index, 99), "v": f32(2)}
+    np.testing.assert_array_equal(linked(**feeds, n=ints(0))["y"], feeds["x"])
+    if ok:
+        linked(**feeds, n=ints(1))
+    else:
+        with pytest.raises(MonoblocError, match="index"):
+            linked(**feeds, n=ints(1))
