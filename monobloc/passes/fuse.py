@@ -1,7 +1,8 @@
 """Grouping: which nodes become one loop nest, or one kernel call with its epilogue.
 
 Two steps. First every contraction takes the chain of elementwise nodes that follow it, as far as
-each is the only reader of the one before: they run on the accumulators and cost no memory traffic.
+each is the only reader of the one before: they run on the accumulators and cost no memory traffic. What an
+integer product's epilogue reads besides is read as it is quantized.
 Then every remaining tensor expression is taken into its only reader, when reading it there does not
 compute anything expensive twice. A group has one result, so groups never form cycles.
 
@@ -22,7 +23,7 @@ from monobloc.ops import opdef
 from monobloc.ops.compose import compose, index_vars, node_functions, reader
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES, FLOATS, INTEGER_OPS, SHORTS, is_contraction
-from monobloc.passes.rewrite import only_use
+from monobloc.passes.rewrite import made_by, only_use
 
 MAX_GROUP = 48
 MAX_READS = 64  # operands of a fused node: who reads a Concat of thousands would choose among them for every element
@@ -34,13 +35,14 @@ class Fuse:
     name = "fuse"
 
     def run(self, g: Graph, ctx: PassContext) -> bool:
+        split = split_dequantized(g)
         groups = Groups(g)
         for node in reversed(g.nodes):
             if is_contraction(node):
                 groups.take_epilogue(node, ctx)
         for node in g.nodes:
             groups.take_producers(node, ctx)
-        return groups.build()
+        return groups.build() or split
 
 
 class Groups:
@@ -62,8 +64,18 @@ class Groups:
                 break
             group.append(user)
             self.of[user] = group
+            if root.op in INTEGER_OPS:
+                self._take_dequantized(group, user, v)
             ctx.reason(user, "fuse", f"runs in the epilogue of '{root.name}'")
             v = user.outputs[0]
+
+    def _take_dequantized(self, group: list[Node], user: Node, v: Value) -> None:
+        """The other operands of an epilogue's node are widened in registers, where they have been quantized."""
+        for x in user.used:
+            d = quantized_of(x) if x is not v and x.shape == v.shape and only_use(self.g, x) else None
+            if d is not None and len(self.of[d]) == 1 and self.of[d] is not group:
+                group.append(d)
+                self.of[d] = group
 
     # -- loops --
     def take_producers(self, node: Node, ctx: PassContext) -> None:
@@ -110,11 +122,42 @@ class Groups:
             if id(group) in seen or (len(group) == 1 and not is_contraction(node)):
                 continue  # a contraction is always a group: its weights will be packed
             seen.add(id(group))
-            fuse_group(self.g, sorted(group, key=self.position.__getitem__))
+            first = [n for n in group if is_contraction(n)]
+            rest = sorted((n for n in group if n not in first), key=self.position.__getitem__)
+            fuse_group(self.g, first + rest)
             changed = True
         if changed:
             self.g.sort()
         return changed
+
+
+def quantized_of(v: Value) -> Node | None:
+    """The DequantizeLinear of a computed tensor by one scale that makes `v`"""
+    d = made_by(v, "DequantizeLinear")
+    if d is None or d.attrs["block_size"] or d.attrs["to"] is not DType.F32:
+        return None
+    x, scale, zero = [*d.inputs, None][:3]
+    small = x is not None and x.const is None and x.dtype in (*BYTES, *SHORTS)
+    one = scale is not None and scale.const is not None and scale.type.rank == 0
+    return d if small and one and (zero is None or zero.const is not None) else None
+
+
+def split_dequantized(g: Graph) -> bool:
+    """Who computes as many elements as were dequantized has a DequantizeLinear of its own: bytes are read instead."""
+    changed = False
+    for node in list(g.nodes):
+        d = quantized_of(node.outputs[0])
+        if d is None or only_use(g, d.outputs[0]):
+            continue
+        v = d.outputs[0]
+        for user in dict.fromkeys(v.users):
+            if opdef(user).elementwise and same_shape(user.outputs[0].shape, v.shape) and not only_use(g, v):
+                own = g.make(d.op, d.inputs, [v.type], d.attrs, name=d.name, locs=d.locs, before=user)
+                for k, x in enumerate(user.inputs):
+                    if x is v:
+                        g.set_input(user, k, own.outputs[0])
+                changed = True
+    return changed
 
 
 def fuse_group(g: Graph, nodes: Sequence[Node]) -> Node:
