@@ -11,6 +11,10 @@ _INSTEAD = {
                           "`--from TENSOR` starts the model behind it",
     ("ai.onnx.ml", "CastMap"): "pass a tensor instead of a map",
     ("ai.onnx.ml", "DictVectorizer"): "pass a tensor instead of a map",
+    **{("com.microsoft", op): "compile the decoder alone, and let the application choose tokens"
+       for op in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
+    ("com.microsoft", "EPContext"): "it holds what another compiler made: compile the model it was made of",
+    ("com.microsoft", "SparseToDenseMatMul"): "store the matrix as a dense tensor",
 }
 
 

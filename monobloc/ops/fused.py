@@ -165,6 +165,23 @@ class QuickGelu(OpDef):
         return [b.one("Mul", x, b.one("Sigmoid", scaled))]
 
 
+class ScaledSiLU(OpDef):
+    """z * sigmoid(z) of z = scale * X, rounded after each step; the scale is an input or `alpha`"""
+
+    name = "ScaledSiLU"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, scale = n.inputs[0], n.input(1)
+        if scale is None:
+            scale = b.const(n.attrs.get("alpha", 1.0), F32)
+        elif scale.type.size != 1:
+            n.fail(f"has the scale {scale.type}, which is not one number")
+        scale = b.one("Reshape", scale, shape=[])
+        z = b.one("Mul", *(v if v.dtype is F32 else b.one("Cast", v, to=F32) for v in (x, scale)))
+        return [silu(b, z if x.dtype is F32 else b.one("Cast", z, to=x.dtype))]
+
+
 class BiasAdd(OpDef):
     """X + bias + skip"""
 

@@ -27,6 +27,15 @@ ACTIVATIONS = ("relu", "gelu", "silu", "identity", "swiglu")
 F32 = DType.F32
 
 
+def swiglu(b: Any, n: Any, limit: float | None, g: Value, v: Value) -> Any:
+    """g * sigmoid(alpha * g) * (v + beta), both limited"""
+    if limit is not None and np.isfinite(limit):
+        top, low = b.const(limit, g.dtype), b.const(-limit, g.dtype)
+        g, v = b.one("Min", g, top), b.one("Max", b.one("Min", v, top), low)
+    alpha, beta = (b.const(n.attrs.get(f"activation_{a}", x), g.dtype) for a, x in (("alpha", 1.0), ("beta", 0.0)))
+    return b.one("Mul", b.one("Mul", g, b.one("Sigmoid", b.one("Mul", g, alpha))), b.one("Add", v, beta))
+
+
 class MoE(OpDef):
     """sum over the k experts with the highest routing weight of weight * (act(x W1' + b1) W2' + b2); swiglu has a third
     layer beside the first, or both in one"""
@@ -113,7 +122,7 @@ class MoE(OpDef):
     # -- activations --------------------------------------------------------------------------------
     def _activated(self, b: Any, n: Any, hs: list[Any], kind: str, fusion: int) -> Any:
         if kind == "swiglu":
-            return self._swiglu(b, n, *(hs if not fusion else self._halves(b, n, hs[0], fusion)))
+            return swiglu(b, n, n.attrs.get("swiglu_limit"), *(hs if not fusion else self._halves(b, n, hs[0], fusion)))
         if kind == "gelu":
             return gelu(b, n, hs[0], "tanh")
         if kind == "silu":
@@ -126,15 +135,6 @@ class MoE(OpDef):
         if fusion == 2:
             return [slice_last(b, n, h, k * rows // 2, (k + 1) * rows // 2) for k in (0, 1)]
         return [slice_of(b, h, [(0, 1, tokens), (0, 1, experts), (first, 2, rows // 2)]) for first in (0, 1)]
-
-    def _swiglu(self, b: Any, n: Any, g: Value, v: Value) -> Any:
-        """g * sigmoid(alpha * g) * (v + beta), both limited"""
-        limit, d = n.attrs.get("swiglu_limit"), g.dtype
-        if limit is not None and np.isfinite(limit):
-            top, low = b.const(limit, d), b.const(-limit, d)
-            g, v = b.one("Min", g, top), b.one("Max", b.one("Min", v, top), low)
-        alpha, beta = (b.const(n.attrs.get(f"activation_{a}", x), d) for a, x in (("alpha", 1.0), ("beta", 0.0)))
-        return b.one("Mul", b.one("Mul", g, b.one("Sigmoid", b.one("Mul", g, alpha))), b.one("Add", v, beta))
 
 
 class QMoE(MoE):
@@ -224,3 +224,69 @@ class QMoE(MoE):
         if weights.shape != n.inputs[1].shape:
             n.fail(f"router_weights are {weights.type} beside router_probs {n.inputs[1].type}")
         return b.one("GatherElements", weights, at, axis=1)
+
+
+class SwiGLU(OpDef):
+    """The activation alone; gates and values may be the halves of one tensor"""
+
+    name = "SwiGLU"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        refuse(n, round_activation=0)
+        x, to = n.inputs[0], n.inputs[0].dtype
+        if n.input(1) is None and (not x.type.rank or x.shape[-1] % 2):
+            n.fail(f"{x.type} is no gates and values side by side")
+        half = x.shape[-1] // 2
+        parts = n.inputs[:2] if n.input(1) is not None else [
+            slice_last(b, n, x, k * half, (k + 1) * half) for k in (0, 1)]
+        limit = float(n.attrs.get("limit", 0.0))
+        y = swiglu(b, n, limit if limit > 0 else None, *(as_float(b, v) for v in parts))
+        return [y if to is F32 else b.one("Cast", y, to=to)]
+
+
+class MoEGroupRouter(OpDef):
+    """log(sigmoid) of the experts with the highest sigmoid + bias, chosen among those of the groups whose best add up
+    to most; a number that no expert has for the others. Or both sums of all, to be chosen from elsewhere."""
+
+    name = "MoEGroupRouter"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, bias, to = n.inputs[0], n.inputs[1], n.inputs[0].dtype
+        if n.input(2) is not None:
+            n.unsupported("a projection inside of the router", hint="keep the product before it")
+        if not x.type.rank or bias.shape != x.shape[-1:]:
+            n.fail(f"has the bias {bias.type} for {x.type}")
+        experts = x.shape[-1]
+        tokens = x.type.size // max(experts, 1)
+        shares = b.one("Sigmoid", as_float(b, b.one("Reshape", x, shape=[tokens, experts])))
+        scores = b.one("Add", shares, bias)
+        if n.n_outputs > 1:
+            return [None, scores, shares][: n.n_outputs]
+        seen = self._of_groups(b, n, scores)
+        top_k = int(n.attrs["top_k"])
+        if not 0 < top_k <= experts:
+            n.fail(f"chooses {top_k} of {experts} experts")
+        chosen = self._best(b, seen, top_k)
+        logs = b.one("Log", b.one("Max", shares, b.const(1e-20, F32)))
+        y = b.one("Where", chosen, logs, b.const(n.attrs.get("router_sentinel", -10000.0), F32))
+        return [y if to is F32 else b.one("Cast", y, to=to)]
+
+    def _of_groups(self, b: Any, n: Any, scores: Value) -> Any:
+        """The scores of the experts in the best groups, and -inf"""
+        tokens, experts = scores.shape
+        count, kept, best = (int(n.attrs.get(k, d)) for k, d in (("n_group", 1), ("topk_group", 1), ("group_topk", 2)))
+        if count < 1 or experts % count or not 0 < kept <= count or best < 1:
+            n.fail(f"keeps {kept} of {count} groups of {experts} experts, by the best {best} of each")
+        parts = b.one("Reshape", scores, shape=[tokens, count, experts // count])
+        top, _ = b.emit("TopK", [parts], {"axis": 2, "k": min(best, experts // count), "largest": 1}, outputs=2)
+        groups = self._best(b, b.one("ReduceSum", top, axes=[2], keepdims=0), kept)
+        seen = b.one("Where", b.one("Reshape", groups, shape=[tokens, count, 1]), parts, b.const(-np.inf, F32))
+        return b.one("Reshape", seen, shape=[tokens, experts])
+
+    def _best(self, b: Any, x: Value, k: int) -> Any:
+        """Which are the k largest of a row"""
+        _, at = b.emit("TopK", [x], {"axis": 1, "k": k, "largest": 1}, outputs=2)
+        hits = b.one("Equal", b.one("Reshape", at, shape=[x.shape[0], k, 1]), b.const(np.arange(x.shape[1])))
+        return b.one("ReduceMax", hits, axes=[1], keepdims=0)

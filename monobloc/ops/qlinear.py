@@ -246,3 +246,32 @@ class MatMulInteger16(OpDef):
         if any(v.dtype is not DType.I16 for v in n.inputs):
             n.unsupported(f"{n.op} of {n.inputs[0].dtype.value} and {n.inputs[1].dtype.value}, not of int16 and int16,")
         return [read_as(b, n, "MatMul", [b.one("Cast", v, to=DType.I32) for v in n.inputs])]
+
+
+class MulInteger(OpDef):
+    """(A - A's zero point) * (B - B's zero point), in int32"""
+
+    name = "MulInteger"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, zx, y, zy = [*n.inputs, None][:4]
+        parts = []
+        for v, zero in ((x, zx), (y, zy)):
+            wide = b.one("Cast", v, to=DType.I32)
+            zero = scalar(b, n, zero, "a zero point")
+            parts.append(wide if zero is None else b.one("Sub", wide, b.one("Cast", zero, to=DType.I32)))
+        return [b.one("Mul", *parts)]
+
+
+class ReduceSumInteger(OpDef):
+    """ReduceSum of bytes, in int32"""
+
+    name = "ReduceSumInteger"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x = n.inputs[0]
+        axes = normalized_axes(n.ints("axes"), x.type.rank)
+        keep = int(bool(n.attrs.get("keepdims", 1)))
+        return [b.one("ReduceSum", b.one("Cast", x, to=DType.I32), axes=axes, keepdims=keep)]

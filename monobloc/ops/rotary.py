@@ -13,6 +13,7 @@ from monobloc.ops import OpDef
 from monobloc.ops.attention import Masks, attend, heads, joined, refuse, written
 from monobloc.ops.build import read_as
 from monobloc.ops.fused import slice_last
+from monobloc.ops.kv_cache import kept
 
 I64 = DType.I64
 
@@ -127,13 +128,13 @@ class GroupQueryAttention(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         ins = [*n.inputs, *[None] * 17][:17]
         self._refuse(n, ins)
-        past_k, past_v, lengths = ins[3], ins[4], ins[5]
+        past_k, lengths = ins[3], ins[5]
         q, k, v = self._parts(b, n, *ins[:3])
         q, k = (self._normed(b, n, x, w, which) for x, w, which in ((q, ins[14], "q"), (k, ins[15], "k")))
         batch, steps = q.shape[0], q.shape[2]
         known = b.one("Add", b.one("Cast", lengths, to=I64), b.const(1, I64))
         known = b.one("Reshape", known, shape=[batch])
-        before = b.one("Max", b.one("Sub", known, b.const(steps, I64)), b.const(0, I64))
+        before = b.one("Max", b.one("Sub", known, self._given(b, n, ins[16], batch, steps)), b.const(0, I64))
         if n.attrs.get("do_rotary", 0):
             at = ins[9] if ins[9] is not None else self._positions(b, before, batch, steps)
             turn = bool(n.attrs.get("rotary_interleaved", 0))
@@ -141,15 +142,26 @@ class GroupQueryAttention(OpDef):
         total = ins[6].const
         held = 0 if past_k is None else past_k.shape[2]
         length = max(held, steps if total is None else int(total.array.reshape(())))
-        k, v = (written(b, n, past, x, before, length) for past, x in ((past_k, k), (past_v, v)))
+        ways = [kept(b, n, w, past, scale, k.shape) for w, past, scale in zip("kv", ins[3:5], ins[12:14], strict=True)]
+        caches = [written(b, n, past, way.put(b, n, x), before, length)
+                  for way, past, x in zip(ways, ins[3:5], (k, v), strict=True)]
+        k, v = (way.get(b, cache, q.dtype) for way, cache in zip(ways, caches, strict=True))
         masks = self._masks(b, n, known, before, steps, length, ins)
         y = attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks)
-        return [joined(b, y), k, v][: n.n_outputs]
+        return [joined(b, y), *caches][: n.n_outputs]
+
+    def _given(self, b: Any, n: Any, lengths: Value | None, batch: int, steps: int) -> Any:
+        """How many of the new tokens count: all, or those that `query_seqlens` says"""
+        if lengths is None:
+            return b.const(steps, I64)
+        if lengths.shape != (batch,):
+            n.fail(f"query_seqlens is {lengths.type}, must be [{batch}]")
+        return b.one("Cast", lengths, to=I64)
 
     def _refuse(self, n: Any, ins: list[Value | None]) -> None:
-        refuse(n, sliding_window_cache=0, qk_output=0, k_quant_type="NONE", v_quant_type="NONE")
-        if any(ins[k] is not None for k in (12, 13, 16)) or n.n_outputs > 3:
-            n.unsupported("a quantized cache, lengths of queries, or the output of scores")
+        refuse(n, sliding_window_cache=0, qk_output=0)
+        if n.n_outputs > 3:
+            n.unsupported("the output of scores")
         if ins[5] is None or ins[6] is None:
             n.fail("seqlens_k and total_sequence_length are needed")
 
@@ -243,3 +255,21 @@ class SparseAttention(GroupQueryAttention):
             for k, (first, end) in enumerate(zip(row, row[1:], strict=False)):
                 layout[k, column[first:end]] = True
         return out
+
+
+class GemmaRotaryEmbedding(OpDef):
+    """Queries and keys, given as they are and turned by a quarter, by angles that every element has"""
+
+    name = "GemmaRotaryEmbedding"
+    domain = "com.microsoft"
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        angles, *parts = n.inputs
+        if angles.type.rank != 3 or any(x.type.rank != 4 for x in parts):
+            n.fail(f"has angles {angles.type} for {', '.join(str(x.type) for x in parts)}",
+                   hint="angles are [batch, sequence, size], the others [batch, heads, sequence, size]")
+        wide = b.one("Reshape", angles, shape=[angles.shape[0], 1, *angles.shape[1:]])
+        cos, sin = (b.one(f, wide) for f in ("Cos", "Sin"))
+        cos, sin = (t if t.dtype is parts[0].dtype else b.one("Cast", t, to=parts[0].dtype) for t in (cos, sin))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [b.one("Add", b.one("Mul", x, cos), b.one("Mul", y, sin)) for x, y in pairs][: n.n_outputs]

@@ -192,3 +192,41 @@ def mel_weights(bins: int, length: int, rate: int, low: float, high: float) -> n
         if z > c:
             out[:, k] = np.where((f >= c) & (f < z), (z - f) / (z - c), out[:, k])
     return out
+
+
+# -- as PyTorch's exporter wrote them for onnxruntime ---------------------------------------------------
+class Rfft(OpDef):
+    """The transform of real signals along the last axis, and back"""
+
+    name = "Rfft"
+    domain = "com.microsoft"
+    aliases = ("Irfft",)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        x, inverse = n.inputs[0], n.op == "Irfft"
+        for name, normal in (("onesided", 1), ("normalized", 0), ("signal_ndim", 1)):
+            if int(n.attrs.get(name, normal)) != normal:
+                n.unsupported(f"`{name}` = {n.attrs[name]}")
+        if inverse:
+            if x.type.rank < 2 or x.shape[-1] != 2:
+                n.fail(f"needs pairs of numbers, got {x.type}")
+            y = transform(b, n, x, x.type.rank - 2, None, True, True)
+            return [b.one("Reshape", y, shape=list(y.shape[:-1]))]
+        return [transform(b, n, b.one("Reshape", x, shape=[*x.shape, 1]), x.type.rank - 1, None, False, True)]
+
+
+class ComplexMul(OpDef):
+    """Products of complex numbers, whose parts are the last axis; B conjugated first, or not"""
+
+    name = "ComplexMul"
+    domain = "com.microsoft"
+    aliases = ("ComplexMulConj",)
+
+    def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
+        if any(not v.type.rank or v.shape[-1] != 2 for v in n.inputs):
+            n.fail(f"needs pairs of numbers, got {' and '.join(str(v.type) for v in n.inputs)}")
+        (p, q), (r, s) = ([gather_const(b, v, np.array([k]), v.type.rank - 1) for k in (0, 1)] for v in n.inputs)
+        s = b.one("Neg", s) if n.op.endswith("Conj") else s
+        real = b.one("Sub", b.one("Mul", p, r), b.one("Mul", q, s))
+        imag = b.one("Add", b.one("Mul", p, s), b.one("Mul", q, r))
+        return b.emit("Concat", [real, imag], {"axis": real.type.rank - 1})

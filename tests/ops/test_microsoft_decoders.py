@@ -205,6 +205,40 @@ def test_sparse_attention(steps: int, before: int) -> None:
         load_onnx(node("SparseAttention", ins, 3, const=[5, 6], **attrs | {"sparse_block_size": 8})[0])
 
 
+# -- caches of bytes ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+def test_caches_of_bytes(bits: int, kind: str) -> None:
+    """Four heads of queries, two of keys; a prompt, and a step behind a cache, and half-precision queries"""
+    heads = {"num_heads": 4, "kv_num_heads": 2, "kv_cache_bit_width": bits, "k_quant_type": kind, "v_quant_type": kind}
+    for steps, past, dtype in ((4, 0, F), (1, 3, F), (1, 3, HALF)):
+        q, k, v = (f32(2, steps, h * 16).astype(dtype) for h in (4, 2, 2))
+        stored = [RNG.integers(0, 256, (2, 2, past, 2 * bits)).astype(np.uint8).view(np.int8 if bits == 8 else np.uint8)
+                  for _ in range(2)]
+        shape = (1, 2, 1, 16) if kind == "PER_CHANNEL" else (1,)
+        scales = [(RNG.random(shape) / 20 + 0.01).astype(F) for _ in range(2)]
+        rest = [np.full(2, steps + past - 1, np.int32), np.int32(steps + past), *[None] * 5, *scales]
+        agree("GroupQueryAttention", [q, k, v, *stored, *rest], 3, const=[6], **heads)
+    refused = ({"k_quant_type": "PER_ROW"}, "of the kind PER_ROW"), ({"kv_cache_bit_width": 12 - bits}, "for 2 heads")
+    for more, message in refused:
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("GroupQueryAttention", [q, k, v, *stored, *rest], 3, const=[6], **heads | more)[0])
+
+
+def test_chunks_that_are_filled_up() -> None:
+    """Of three tokens of each sample one, two and none count."""
+    q, k, v = (f32(3, 3, h * 16) for h in (4, 2, 2))
+    cache = [f32(3, 2, 9, 16), f32(3, 2, 9, 16)]
+    given, total = np.int32([1, 2, 0]), np.int32([5, 2, 4])
+    ins = [q, k, v, *cache, total - 1, np.int32(9), f32(16, 8), f32(16, 8), *[None] * 7, given]
+    model, feeds = node("GroupQueryAttention", ins, 3, const=[6], num_heads=4, kv_num_heads=2, do_rotary=1)
+    got, want = ours(model, feeds), runtime(model, feeds)
+    for s in range(3):
+        np.testing.assert_allclose(got[0][s, : given[s]], want[0][s, : given[s]], rtol=1e-4, atol=1e-5)
+        for g, w in zip(got[1:], want[1:], strict=True):
+            np.testing.assert_allclose(g[s, :, : total[s]], w[s, :, : total[s]], rtol=1e-5, atol=1e-6)
+
+
 # -- one token after the other --------------------------------------------------------------------------------
 @pytest.mark.parametrize("op", ["MultiHeadAttention", "DecoderMaskedMultiHeadAttention"])
 def test_caches_of_fixed_length(op: str) -> None:

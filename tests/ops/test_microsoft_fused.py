@@ -74,6 +74,9 @@ def test_gelus() -> None:
     agree("FastGelu", [x, f32(8)], atol=1e-4)
     for alpha in (1.702, 1.0):
         agree("QuickGelu", [x[:4]], alpha=alpha)
+        agree("ScaledSiLU", [x[:4]], alpha=alpha)
+    for dtype in (F, np.float16):
+        agree("ScaledSiLU", [x[:4].astype(dtype), F(0.7)])
     agree("QuickGelu", [x[:4]])
 
 
@@ -94,6 +97,67 @@ def test_what_onnxruntime_has_no_cpu_kernel_for() -> None:
     model, _ = node("BiasDropout", [x, bias, None, F(0.5), np.array(True)], const=[3, 4])
     with pytest.raises(MonoblocError, match="Dropout in training mode"):
         load_onnx(model)
+
+
+def test_what_is_fused_for_gpus() -> None:
+    """onnxruntime has no CPU kernel of these: what their definitions say"""
+    x, up = f32(2, 3, 8) * 2, f32(2, 3, 8) * 2
+    want = x / (1 + np.exp(-1.5 * x)) * (up + 0.5)
+    more = {"activation_alpha": 1.5, "activation_beta": 0.5}
+    np.testing.assert_allclose(one("SwiGLU", [x, up], **more), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(one("SwiGLU", [np.concatenate([x, up], -1)], **more), want, rtol=1e-4, atol=1e-5)
+    g = np.minimum(x, 1)
+    np.testing.assert_allclose(one("SwiGLU", [x, up], limit=1.0), g / (1 + np.exp(-g)) * np.clip(up, -1, 1), rtol=1e-4)
+    a, b = some(np.uint8, 3, 4), some(np.uint8, 4)
+    got = one("MulInteger", [a, np.uint8(9), b, np.uint8(200)])
+    np.testing.assert_array_equal(got, (a.astype(np.int32) - 9) * (b.astype(np.int32) - 200))
+    got = one("ReduceSumInteger", [some(np.int8, 3, 4)], axes=[1], keepdims=0)
+    assert got.dtype == np.int32 and got.shape == (3,)
+    y = one("Rfft", [x], signal_ndim=1)
+    np.testing.assert_allclose(y.view(np.complex64)[..., 0], np.fft.rfft(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(one("Irfft", [y], signal_ndim=1), x, rtol=1e-4, atol=1e-5)
+    p, q = (v.view(np.complex64)[..., 0] for v in (y, y[:, ::-1].copy()))
+    got = one("ComplexMul", [y, y[:, ::-1]]).view(np.complex64)[..., 0]
+    np.testing.assert_allclose(got, p * q, rtol=1e-4, atol=1e-4)
+    got = one("ComplexMulConj", [y, y[:, ::-1]]).view(np.complex64)[..., 0]
+    np.testing.assert_allclose(got, p * q.conj(), rtol=1e-4, atol=1e-4)
+    emb, parts = f32(2, 3, 8), [f32(2, h, 3, 8).astype(np.float16) for h in (4, 4, 2, 2)]
+    model, feeds = node("GemmaRotaryEmbedding", [emb, *parts], 2)
+    for got, (v, turned) in zip(ours(model, feeds), (parts[:2], parts[2:]), strict=True):
+        np.testing.assert_allclose(got, v * np.cos(emb)[:, None] + turned * np.sin(emb)[:, None], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("both", [0, 1])
+def test_biases_of_distances(both: int) -> None:
+    """Against PyTorch's T5, whose table is [buckets, heads]"""
+    torch = pytest.importorskip("torch")
+    table, size = f32(16, 3), np.int64(40)
+    at = torch.arange(40)[None, :] - torch.arange(40)[:, None]
+    count, first = (8, (at > 0) * 8) if both else (16, torch.zeros_like(at))
+    far = at.abs() if both else -torch.clamp(at, max=0)
+    share = torch.log(far.float() / (count // 2)) / np.log(20 / (count // 2))
+    large = count // 2 + (share * (count - count // 2)).long()
+    where = first + torch.where(far < count // 2, far, torch.clamp(large, max=count - 1))
+    want = table[where.numpy()].transpose(2, 0, 1)[None]
+    stored = np.ascontiguousarray(table.T).reshape(16, 3)
+    got = one("RelativePositionBias", [stored, size, size], const=[1, 2], max_distance=20, is_bidirectional=both)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_gated_biases_of_distances() -> None:
+    q, query_bias, w, bias, eco, rel = f32(2, 5, 8), f32(8), f32(4, 6), f32(6), f32(1, 2, 1, 1), f32(1, 2, 5, 5)
+    parts = ((q + query_bias).reshape(2, 5, 2, 4).transpose(0, 2, 1, 3) @ w + bias).reshape(2, 2, 5, 2, 3).sum(-1)
+    u, r = (1 / (1 + np.exp(-parts[..., k, None])) for k in (0, 1))
+    got = one("GatedRelativePositionBias", [q, query_bias, rel, w, bias, eco], num_heads=2)
+    np.testing.assert_allclose(got, (u * (r * eco - 1) + 2) * rel, rtol=1e-4, atol=1e-5)
+
+
+def test_generators_are_refused_by_name() -> None:
+    model, _ = node("MurmurHash3", [np.int32([1])])
+    model.graph.node[0].op_type = "Sampling"
+    with pytest.raises(MonoblocError, match="com.microsoft::Sampling is not supported") as e:
+        load_onnx(model)
+    assert "compile the decoder alone" in str(e.value)
 
 
 def one(op: str, ins: list[Array | None], **attrs: Any) -> Array:

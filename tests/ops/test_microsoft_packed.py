@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_microsoft import F, agree, compiled, f32, node, some
+from test_microsoft import F, agree, compiled, f32, node, runtime, some
 from test_o2_onnx import Array, ours
 
 from monobloc.errors import MonoblocError
@@ -86,6 +86,23 @@ def test_experts_that_are_refused() -> None:
     ):
         with pytest.raises(MonoblocError, match=message):
             load_onnx(node("QMoE", ins, **attrs)[0])
+
+
+@pytest.mark.parametrize("dtype", [F, np.float16])
+def test_routers_of_groups(dtype: Any) -> None:
+    x, bias = f32(5, 12).astype(dtype), f32(12)
+    for more in ({}, {"n_group": 4, "topk_group": 2}, {"n_group": 3, "topk_group": 2, "group_topk": 1},
+                 {"n_group": 2, "group_topk": 9, "router_sentinel": -7.0}):
+        agree("MoEGroupRouter", [x, bias], top_k=3, **more)
+    agree("MoEGroupRouter", [x.reshape(1, 5, 12), bias], top_k=12)
+    model, feeds = node("MoEGroupRouter", [x, bias], 3, top_k=2)
+    model.graph.node[0].output[0] = ""
+    del model.graph.output[0]
+    for got, want in zip(ours(model, feeds), runtime(model, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    for attrs, message in (({"top_k": 13}, "chooses 13 of 12"), ({"top_k": 1, "n_group": 5}, "of 5 groups")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("MoEGroupRouter", [x, bias], **attrs)[0])
 
 
 # -- products ---------------------------------------------------------------------------------------------

@@ -178,6 +178,8 @@ def norms() -> Iterator[Case]:
     yield Case("l2 pool", "L2_POOL_2D", (f(1, 6, 7, 3),), f(1, 6, 4, 3), pool)
     options = {0: i32(2), 1: real(1.5), 2: real(0.3), 3: real(0.6)}
     yield Case("local response", "LOCAL_RESPONSE_NORMALIZATION", (f(1, 3, 4, 9),), f(1, 3, 4, 9), options)
+    none = options | {0: i32(0)}
+    yield Case("local response of nothing", "LOCAL_RESPONSE_NORMALIZATION", (f(1, 3, 4, 9),), f(1, 3, 4, 9), none)
     yield Case("log softmax of floats", "LOG_SOFTMAX", (f(3, 9),), f(3, 9))
     yield Case("softmax of floats", "SOFTMAX", (f(3, 9),), f(3, 9), {0: real(0.5)})
     yield Case("product of a row", "REDUCE_PROD", (f(3, 4), ints([1])), f(3), {0: Scalar("B", 0)})

@@ -83,6 +83,11 @@ def wide() -> Iterator[Case]:
     b = noise(3, top=30000).astype(I64), scales(3) * F32(0.0004), 0
     up = np.array([1, 8, 8, 3], I32), (noise(3, 3, 3, 2).astype(I8), scales(3), 0), Q((1, 4, 4, 2), I16, 0.0004), b
     steps = {0: byte(0), 1: i32(2), 2: i32(2)}
+    for batch, some in ((1, scales(3)), (2, 0.02)):
+        ends = (np.float32([1, -2, 3]),) if batch == 1 else ()
+        w = noise(3, 3, 3, 2).astype(I8), some, 0
+        mixed = (np.array([batch, 8, 8, 3], I32), w, Q((batch, 4, 4, 2), F32), *ends)
+        yield Case(f"transposed hybrid {batch}", "TRANSPOSE_CONV", mixed, Q((batch, 8, 8, 3), F32), steps, atol=1e-4)
     yield Case("transposed int16", "TRANSPOSE_CONV", up, Q((1, 8, 8, 3), I16, 0.002), steps)
     pool = {0: byte(0), 1: i32(2), 2: i32(2), 3: i32(3), 4: i32(3), 5: byte(0)}
     for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):

@@ -16,6 +16,10 @@ def every() -> Iterator[Case]:
 
 
 def curves() -> Iterator[Case]:
+    for flag in (0, 1):
+        for scale, out in ((1 / 4096, 1 / 4096), (0.0000614, 0.0025), (0.000382, 0.0002)):
+            x, y = Q((2, 900), I16, scale), Q((2, 900), I16, out)
+            yield Case(f"gelu {flag} int16 {scale:.6f}", "GELU", (x,), y, {0: Scalar("B", flag)})
     whole = np.arange(-128, 128).astype(I8)
     for t in (I8, U8):
         z, name = (5, "int8") if t is I8 else (130, "uint8")

@@ -21,7 +21,7 @@ def test_every_bit_of_random_operators(tmp_path: Path, cache: Path) -> None:
     found = trial(cases, tmp_path, Options(lto="none", cache=cache))
     assert found.compared > len(cases) * 3 // 4, list(found.unknown.items())[:3]
     assert not found.wrong
-    assert all("TRANSPOSE_CONV of f32 with weights of i8" in why for why in found.refused.values()), found.refused
+    assert not found.refused
 
 
 def test_random_operators_are_the_same_every_time() -> None:

@@ -113,7 +113,7 @@ from monobloc.ir.graph import Graph
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import registry
 
-op = registry()["ScaledSiLU"]
+op = registry()["Wave"]
 for case in op.cases(np.random.default_rng(1)):  # the expression against the reference, no compiler
     g = Graph("g")
     ins = [g.add_input(f"x{k}", TensorType(DType.of(x.dtype), x.shape)) for k, x in enumerate(case.inputs)]
@@ -124,24 +124,21 @@ for case in op.cases(np.random.default_rng(1)):  # the expression against the re
 
 x, y = (h.make_tensor_value_info(n, T.FLOAT, [3, 40]) for n in "xy")
 nodes = [h.make_node("Neg", ["x"], ["t"], name="neg"),
-         h.make_node("ScaledSiLU", ["t"], ["y"], name="silu", domain="com.microsoft", alpha=1.5)]
+         h.make_node("Wave", ["t"], ["y"], name="silu", domain="com.example", alpha=1.5)]
 model = h.make_model(h.make_graph(nodes, "g", [x], [y]), ir_version=10,
-                     opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.microsoft", 1)])
+                     opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.example", 1)])
 data = np.random.default_rng(2).standard_normal((3, 40)).astype(np.float32)
 got = monobloc.compile(model)(data)              # fused with its neighbour, through C and the link
 np.testing.assert_allclose(got, op.ref({"alpha": 1.5}, -data), rtol=2e-5, atol=4e-6)
-import onnxruntime
-want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": data})[0]
-np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 print("fine")
 """
 
 
 def test_adding_an_operator_is_one_class_in_one_file(tmp_path: Path) -> None:
     (code,) = blocks(ROOT / "docs" / "add-an-op.md", "python")
-    (tmp_path / "scaledsilu.py").write_text(code, encoding="utf-8")
+    (tmp_path / "wave.py").write_text(code, encoding="utf-8")
     made = python(USE_NEW_OPERATOR, str(tmp_path))
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip().endswith("fine")
     without = python(USE_NEW_OPERATOR.replace("monobloc.ops.__path__.append(sys.argv[1])", "pass"), str(tmp_path))
-    assert "ScaledSiLU" in without.stderr, "the operator is there without its file: choose another example"
+    assert "Wave" in without.stderr, "the operator is there without its file: choose another example"

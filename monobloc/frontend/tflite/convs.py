@@ -165,12 +165,25 @@ def transpose_conv(n: TflNode) -> Result:
     activation = n.options.whole(3, "b")
     if x.dtype is F32 and w.dtype is F32:
         return [Held(first=n.activate(n.b.one("ConvTranspose", x, weights, bias, **attrs), activation))]
+    if x.dtype is F32 and w.dtype is I8:
+        return [Held(first=n.activate(_hybrid_spread(n, x, weights, bias, attrs), activation))]
     _check_integers(n, x, w)
     d = sums_of(bias) if x.dtype is I16 else I32
     values = [centred(n, v, i, d) for v, i in ((x, 2), (weights, 1))]
     total = n.b.one("ConvTranspose", *values, None, **attrs)
     n.ins = [n.ins[2], n.ins[1], n.ins[0]]  # for the factors: x, weights
     return [Held(first=scaled(n, total, bias, activation, (-1, 1, 1)))]
+
+
+def _hybrid_spread(n: TflNode, x: Value, w: Value, bias: Value | None, attrs: Attrs) -> Value:
+    """The range of each image, with a zero point"""
+    q, scale, offset = asymmetric(n.b, x, [1, 2, 3])
+    left = n.b.one("Sub", *(n.b.one("Cast", v, to=I32) for v in (q, offset)))
+    total = n.b.one("ConvTranspose", left, n.b.one("Cast", w, to=I32), None, **attrs)
+    per = n.quant(n.tensor(1)).scale
+    weights = n.b.const(per.reshape([-1, 1, 1] if per.size > 1 else []), F32)
+    y = n.b.one("Mul", n.b.one("Mul", n.b.one("Cast", total, to=F32), weights), scale)
+    return y if bias is None else n.b.one("Add", y, reshape(n.b, bias, [-1, 1, 1]))
 
 
 def spread(n: TflNode, x: Value, w: Value, out: list[int], strides: list[int], padding: int) -> Attrs:

@@ -62,6 +62,28 @@ def gelu_of(x: np.ndarray, approximate: bool) -> np.ndarray:
     return np.asarray(x * 0.5 * (1 + inner))
 
 
+def gelu32(approximate: bool) -> Curve:
+    """In float32 at every step, as tables of 16 bits have it"""
+
+    def f(x: np.ndarray) -> np.ndarray:
+        one, half = np.float32(1), x * np.float32(0.5)
+        if approximate:
+            inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+            return np.asarray(half * (one + _tanh32(inner)))
+        inner = x * np.float32(-math.sqrt(0.5))
+        return np.asarray(half * np.array([math.erfc(float(v)) for v in inner.ravel()], np.float32).reshape(x.shape))
+
+    return f
+
+
+def _tanh32(x: np.ndarray) -> np.ndarray:
+    """By exp(x) - 1, as C libraries have it, each step rounded"""
+    size, one, two = np.abs(x), np.float32(1), np.float32(2)
+    with np.errstate(over="ignore"):
+        grown, shrunk = (np.expm1((s * size).astype(np.float64)).astype(np.float32) for s in (two, -two))
+    return np.asarray(np.copysign(np.where(size >= one, one - two / (grown + two), -shrunk / (shrunk + two)), x))
+
+
 # -- functions with a form in integers ----------------------------------------------------------------
 def by_table(n: TflNode, x: Value, f: Curve, kinds: tuple[DType, ...]) -> Value:
     """f of a quantized input by its table"""
@@ -260,7 +282,8 @@ def gelu(n: TflNode) -> Result:
     approximate = n.options.flag(0)
     if not n.quantized():
         return [held(n.b.one("Gelu", x, approximate="tanh" if approximate else "none"), first)]
-    return [held(by_table(n, x, _in64(lambda v: gelu_of(v, approximate)), (I8, U8)), first)]
+    f = gelu32(approximate) if x.dtype is I16 else _in64(lambda v: gelu_of(v, approximate))
+    return [held(by_table(n, x, f, (I8, U8, I16)), first)]
 
 
 # -- functions of floats ------------------------------------------------------------------------------

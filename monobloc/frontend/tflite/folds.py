@@ -78,8 +78,10 @@ def l2_norm(n: TflNode) -> Result:
 def local_response(n: TflNode) -> Result:
     x, radius = n.first(0), n.options.whole(0)
     bias, alpha, beta = (n.options.real(k) for k in (1, 2, 3))
-    if radius < 1 or x.dtype is not F32:
+    if radius < 0 or x.dtype is not F32:
         n.fail(f"has the radius {radius} over {x.type}")
+    if not radius:  # a sum of nothing
+        return [Held(first=n.b.one("Mul", x, n.b.const(float(bias) ** -beta, F32)))]
     size = 2 * radius  # as many before as the radius, one less behind; ONNX has it the other way round
     turned = [(d - 1, -1, d) if k == 1 else (0, 1, d) for k, d in enumerate(x.shape)]
     y = n.b.one("LRN", slice_of(n.b, x, turned), size=size, alpha=alpha * size, beta=beta, bias=bias)
