@@ -31,6 +31,8 @@ from monobloc.frontend.tflite.scaling import multiplier, quantized_clamp
 from monobloc.ir.interp import interpret
 from monobloc.ops.tfl import np_scale
 from monobloc.options import Options
+from monobloc.passes import PassContext, run_passes
+from monobloc.targets import resolve
 
 RNG = np.random.default_rng(0)
 F32, I8 = np.float32, np.int8
@@ -72,6 +74,15 @@ def test_channels_last() -> None:
     want = conv_last(np.maximum(conv_last(x, w, 1, False), 0), d, 2, True) + c
     assert got.shape == (1, 3, 3, 4)
     np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_products_of_int16_are_integer_kernels() -> None:
+    """Their sums are in 64 bits; int32 holds what these weights can make"""
+    ops = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+    cases = [c for c in tfl_cases.every() if "int16" in c.name and c.op in ops]
+    g, _ = tfl_single.graph_of(cases)
+    run_passes(g, PassContext(resolve()))
+    assert len(cases) >= 7 and sum(n.attrs.get("kernel") in ("iconv", "idwconv") for n in g.nodes) == len(cases)
 
 
 def test_no_transpose_between_convolutions() -> None:

@@ -73,7 +73,9 @@ def _convolved(n: TflNode, x: Value, w: Value, attrs: Attrs, activation: int, ax
     if x.dtype is F32 and w.dtype is I8:
         return [Held(first=n.activate(_hybrid_conv(n, x, w, bias, attrs), activation))]
     _check_integers(n, x, w)
-    if x.dtype is I16:
+    if x.dtype is I16 and holds(w, (1, 2, 3), sums_of(bias)):
+        total = n.b.one("Cast", n.b.one("ConvInteger", x, w, None, None, **attrs), to=sums_of(bias))
+    elif x.dtype is I16:
         wide = [n.b.one("Cast", v, to=sums_of(bias)) for v in (x, w)]
         total = n.b.one("Conv", *wide, None, **attrs)
     else:
@@ -84,6 +86,13 @@ def _convolved(n: TflNode, x: Value, w: Value, attrs: Attrs, activation: int, ax
 def sums_of(bias: Value | None) -> DType:
     """What sums of int16 are made in: they have the bias's type, without one 64 bits"""
     return I32 if bias is not None and bias.dtype is I32 else I64
+
+
+def holds(w: Value, axes: tuple[int, ...], sums: DType) -> bool:
+    """Whether int32 has the sums over these axes of int16 times such weights, that are to be in `sums`"""
+    if w.const is None:
+        return False
+    return sums is I32 or int(np.abs(w.const.array.astype(np.int64)).sum(axes).max(initial=0)) < 1 << 16
 
 
 def _check_integers(n: TflNode, x: Value, w: Value) -> None:
@@ -231,7 +240,9 @@ def _product(n: TflNode, x: Value, w: Value, bias: Value | None, activation: int
     if x.dtype is F32 and w.dtype is I8:
         return n.activate(_hybrid_product(n, x, turned, bias), activation)
     _check_integers(n, x, w)
-    if x.dtype is I16:
+    if x.dtype is I16 and holds(turned, (0,), sums_of(bias)):
+        total = b.one("Cast", b.one("MatMulInteger", x, turned, None, None), to=sums_of(bias))
+    elif x.dtype is I16:
         total = b.one("MatMul", *(b.one("Cast", v, to=sums_of(bias)) for v in (x, turned)))
     else:
         total = b.one("MatMulInteger", x, turned, _zero(n, 0, x), _zero(n, 1, w))
