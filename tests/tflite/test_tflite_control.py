@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 from tfl_files import OPERATORS, Net, Scalar, Writer, byte, i32
 
 import monobloc
@@ -120,3 +121,27 @@ def test_a_branch_that_makes_no_output_is_an_error() -> None:
     p, q = a.tensor("p", (1, 3), F32), a.tensor("q", (1, 3), F32)
     with pytest.raises(MonoblocError, match="IF 'y': graph 1 gives tensor 'q', which nothing makes"):
         load_model(file(n, ([c, x], [y]), a.graph([p], [q])))
+
+
+def composite(inner: str = "FULLY_CONNECTED") -> bytes:
+    """Two composites of one graph, x W + 1 each, one behind the other"""
+    n = Net()
+    x, y, z = (n.tensor(t, (1, 3), F32) for t in "xyz")
+    about = np.frombuffer(flexbuffers.Dumps({}), np.uint8)
+    for a, b in ((x, y), (y, z)):
+        n.op("STABLEHLO_COMPOSITE", [a], [b], {0: "odml.some", 1: i32(1), 2: about})
+    a = beside(n)
+    p, q, r = (a.tensor(t, (1, 3), F32) for t in "pqr")
+    a.op(inner, [p, a.const("w", W), -1], [q], {})
+    a.op("ADD", [q, a.const("one", np.ones((1, 3), F32))], [r], {0: byte(0)})
+    return file(n, ([x], [z]), a.graph([p], [r]))
+
+
+def test_composites_are_their_graphs() -> None:
+    x = np.float32([[1, -2, 3]])
+    got = monobloc.compile(composite())(x)
+    np.testing.assert_allclose(got, (x @ W.T + 1) @ W.T + 1, rtol=1e-6)
+    g = load_model(composite()).graph
+    assert [m.op for m in g.nodes].count("MatMul") == 2
+    with pytest.raises(MonoblocError, match="1 operator is not supported: LSH_PROJECTION"):
+        load_model(composite("LSH_PROJECTION"))

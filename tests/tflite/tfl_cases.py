@@ -9,11 +9,13 @@ import cases_products
 import cases_quantized
 import cases_recurrent
 import cases_signal
+import cases_stablehlo
 from tfl_single import Case
 
 FAMILIES = {
     "boxes": cases_boxes, "first": cases_first, "plain": cases_plain, "products": cases_products,
     "quantized": cases_quantized, "recurrent": cases_recurrent, "signal": cases_signal,
+    "stablehlo": cases_stablehlo,
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ OPTIONS = {
     "DEPTH_TO_SPACE": 94, "BATCH_MATMUL": 101, "CUMSUM": 102, "CONV_3D": 106, "CONV_3D_TRANSPOSE": 106,
     "BUCKETIZE": 115, "GELU": 116,
 }  # fmt: skip
+# The options of later operators are in a field of their own.
+OPTIONS2 = {"STABLEHLO_PAD": 10, "DILATE": 18, "STABLEHLO_COMPOSITE": 21, "STABLEHLO_SHIFT_LEFT": 22}
 TYPE_NUMBERS = {d.numpy: number for number, d in TYPES.items()}
 
 
@@ -158,7 +160,9 @@ class Net:
         ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
         self.operators.append({0: Scalar("I", self.codes.index(name)), **ends,
                                3: Scalar("B", OPTIONS[name]) if name in OPTIONS and options is not None else None,
-                               4: options if options or name in OPTIONS else None,
+                               4: options if name not in OPTIONS2 and (options or name in OPTIONS) else None,
+                               11: Scalar("B", OPTIONS2[name]) if name in OPTIONS2 else None,
+                               12: options or {} if name in OPTIONS2 else None,
                                5: np.frombuffer(custom, np.uint8) if custom else None,
                                8: np.asarray(between, np.int32) if between else None})
 

@@ -34,6 +34,7 @@ from monobloc.frontend.tflite import (
     resizing,
     signal,
     spectra,
+    stablehlo,
     variables,
 )
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
@@ -60,7 +61,8 @@ MAX_CALLS = 20
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
     **folds.READERS, **indexing.READERS, **mediapipe.READERS, **movement.READERS, **products.READERS,
-    **recurrent.READERS, **resizing.READERS, **signal.READERS, **spectra.READERS, **variables.READERS,
+    **recurrent.READERS, **resizing.READERS, **signal.READERS, **spectra.READERS,
+    **stablehlo.READERS, **variables.READERS,
 }  # fmt: skip
 
 
@@ -192,7 +194,7 @@ def _reached(model: Model) -> set[int]:
     found, todo = {0}, [0]
     while todo:
         for o in model.subgraphs[todo.pop()].operators:
-            slots = {"CALL_ONCE": (0,), "IF": (0, 1), "WHILE": (0, 1)}.get(o.name, ())
+            slots = {"CALL_ONCE": (0,), "IF": (0, 1), "WHILE": (0, 1), "STABLEHLO_COMPOSITE": (1,)}.get(o.name, ())
             numbers = {(o.options or EMPTY).whole(k) for k in slots} - found
             todo += (new := {k for k in numbers if 0 < k < len(model.subgraphs)})
             found |= new
