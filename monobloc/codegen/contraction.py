@@ -183,7 +183,7 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
         last = f"d.n < MB_VL ? {KERNEL}_small : {KERNEL}_shifted"
     first = f"d.m <= {most} ? {KERNEL}_once : {KERNEL}_full" if streams else f"{KERNEL}_full"
     last = first if last == f"{KERNEL}_{kinds[0][0]}" or last == f"{KERNEL}_once" else last
-    joined = _joined_leaves(desc, tiles.max_mr(2 * nv, vl, t.vector_registers), vl) if streams else []
+    joined = _joined_leaves(desc, vl, t.vector_registers) if streams else []
     call = joined.pop() if joined else ""
     return [*lines, *joined, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last}, {call})"]
 
@@ -196,16 +196,18 @@ def _heights(m: int, least: int, most: int) -> Sequence[int]:
     return range(max(least, min(lower(m), most // 2)), most + 1)
 
 
-def _joined_leaves(desc: Mapping[str, int], most: int, vl: int) -> list[str]:
-    """Leaves over two panels, for rows that are few; the last line is how they are called."""
-    heights = range(max(lower(desc["m"]), 1), most + 1)
-    nr = desc["nv"] * vl
-    if not heights or desc["n"] % (2 * nr) or desc["n"] < 8 * nr:
+def _joined_leaves(desc: Mapping[str, int], vl: int, nvreg: int) -> list[str]:
+    """Leaves over several panels, for rows that are few; the last line is how they are called."""
+    least, most = max(lower(desc["m"]), 1), tiles.max_mr(2 * desc["nv"], vl, nvreg)
+    joined = [tiles.joined_panels(mr, desc["n"], desc["nv"], vl, nvreg) if mr >= least else 0 for mr in range(most + 1)]
+    if not any(joined):
         return []
-    names = [f"{KERNEL}_joined{mr}" if mr in heights else "0" for mr in range(most + 1)]
-    return [*(f"MB_GEMM_JOINED_LEAF({names[mr]}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tiles.PF_STREAM})" for mr in heights),
-            f"static mb_gemm_leaf *const {KERNEL}_joined[] = {{{', '.join(names)}}};",
-            f"MB_GEMM_JOINED({KERNEL}_d, {KERNEL}_joined, {most})"]
+    names = [f"{KERNEL}_joined{mr}" if panels else "0" for mr, panels in enumerate(joined)]
+    leaves = [f"MB_GEMM_JOINED_LEAF({names[mr]}, {KERNEL}_d, {KERNEL}_epi, {mr}, {panels}, {tiles.PF_STREAM})"
+              for mr, panels in enumerate(joined) if panels]
+    return [*leaves, f"static mb_gemm_leaf *const {KERNEL}_joined[] = {{{', '.join(names)}}};",
+            f"static const int {KERNEL}_panels[] = {{{', '.join(map(str, joined))}}};",
+            f"MB_GEMM_JOINED({KERNEL}_panels, {KERNEL}_joined, {most})"]
 
 
 # -- Conv ---------------------------------------------------------------------------------------------

@@ -109,6 +109,14 @@ def _chains(mr: int, nv: int) -> int:
     return chains
 
 
+def joined_panels(mr: int, n: int, nv: int, vl: int, nvreg: int) -> int:
+    """How many packed panels a tile of few rows takes at once: as many as leave registers for the sums, 0: one."""
+    panels, rest = divmod(n, nv * vl)
+    fits = [j for j in (3, 2) if not rest and panels % j == 0 and panels >= 4 * j
+            and mr * _chains(mr, nv) <= max_mr(j * nv, vl, nvreg)]
+    return fits[0] if fits else 0
+
+
 def prefetch_step(nv: int, vl: int, tiles: int) -> int:
     """Floats of the next panel that each k step asks for, when `tiles` tiles run over this one."""
     return ceil_div(nv * vl, max(1, tiles))

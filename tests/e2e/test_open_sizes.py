@@ -355,3 +355,13 @@ def test_a_value_for_an_input_of_an_open_size(tmp_path: Path, cache: Path) -> No
 def test_a_short_list_of_floats_needs_no_version_of_its_own() -> None:
     m = _model([node("Exp", ["x"], ["y"])], ["t"], {})
     assert len(load_model(m, Choices(dims={"t": range(2, 20)})).graphs) == 1
+
+
+def test_few_rows_give_the_same_bits_with_any_number_of_threads(tmp_path: Path, cache: Path) -> None:
+    """One thread takes several panels of the weights at once, two take them alone: the sums are the same chains."""
+    m = _model([node("MatMul", ["x", "w"], ["y"])], ["n", 384], {"w": _f(384, 384)})
+    one, two = (monobloc.compile(m, dim={"n": range(1, 17)}, threads=t, lto="none", cache=cache) for t in (1, 2))
+    for n in (1, 2, 3, 4, 5, 6):
+        x = _f(n, 384, seed=n)
+        assert one.run({"x": x})["y"].tobytes() == two.run({"x": x})["y"].tobytes(), f"{n} rows"
+        np.testing.assert_allclose(two.run({"x": x})["y"], x @ _f(384, 384), rtol=1e-4, atol=1e-5)

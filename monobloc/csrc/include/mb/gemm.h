@@ -137,16 +137,16 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
 MB_INLINE int mb_gemm_chains(int mr, int nv) {
   return mr * nv <= 1 ? 8 : mr * nv <= 2 ? 4 : mr * nv <= 4 ? 2 : 1;
 }
-/* Few rows, which are one tile, and weights packed for many: two panels at a time, as more accumulators hide more.
- * n is whole pairs of panels. */
-MB_INLINE mb_gemm mb_gemm_join(mb_gemm d) {
-  d.joined = 2;
-  d.nv *= 2;
-  d.b_panel *= 2;
+/* Few rows, which are one tile, and weights packed for many: some panels at a time, as more accumulators hide more.
+ * n is whole groups of so many. */
+MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
+  d.joined = panels;
+  d.nv *= panels;
+  d.b_panel *= panels;
   return d;
 }
-#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, PF)                                                \
-  MB_INLINE mb_gemm LEAF##_d(const void *ctx) { return mb_gemm_join(AT(ctx)); }                   \
+#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, PANELS, PF)                                        \
+  MB_INLINE mb_gemm LEAF##_d(const void *ctx) { return mb_gemm_join(AT(ctx), PANELS); }           \
   MB_GEMM_OPEN_LEAF(LEAF, LEAF##_d, EPI, MR, 0, 0, PF)
 #define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, TAIL, OPEN, PF)                                      \
   MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
@@ -154,15 +154,15 @@ MB_INLINE mb_gemm mb_gemm_join(mb_gemm d) {
     mb_gemm d = AT(ctx);                                                                          \
     d.n_open = OPEN;                                                                              \
     d.pf = PF;                                                                                    \
-    d.ku = mb_gemm_chains(MR, d.nv);                                                              \
+    d.ku = mb_gemm_chains(MR, d.joined ? d.nv / d.joined : d.nv); /* the same sums, joined or not */ \
     mb_gemm_body(&d, MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,        \
                  EPI##_s);                                                                        \
   }
-/* Pairs of panels are parted among threads as evenly as single ones where each has some. */
-#define MB_GEMM_JOINED(AT, LEAVES, ROWS)                                                          \
-    if (d.m <= ROWS && mb_gemm_panels(&d) >= 8 * nt) {                                            \
-      const mb_gemm two = mb_gemm_join(d);                                                        \
-      mb_gemm_run(&two, LEAVES[d.m], 0, 0, 0, ctx, a, b, c, next, tid, nt);                       \
+/* By rows, how many panels. Groups of panels are parted among threads as evenly as single ones where each has some. */
+#define MB_GEMM_JOINED(PANELS, LEAVES, ROWS)                                                      \
+    if (d.m <= ROWS && PANELS[d.m] && mb_gemm_panels(&d) >= 4 * PANELS[d.m] * nt) {               \
+      const mb_gemm wide = mb_gemm_join(d, PANELS[d.m]);                                          \
+      mb_gemm_run(&wide, LEAVES[d.m], 0, 0, 0, ctx, a, b, c, next, tid, nt);                      \
       return;                                                                                     \
     }
 #define MB_GEMM_OPEN(NAME, AT, MOST, FULL, TAIL, JOIN)                                                  \
