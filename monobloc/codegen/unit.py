@@ -18,6 +18,7 @@ from monobloc.codegen.loops import LoopContext, Writer, emit_outputs
 from monobloc.codegen.names import comment, file_name, mangle, scoped
 from monobloc.codegen.partition import Item, divide
 from monobloc.codegen.place import Placement
+from monobloc.codegen.scalars import FLOAT_FNS, INT_FNS
 from monobloc.codegen.storage import Storage, dense
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.symbolic import guess, open_symbols, upper
@@ -31,8 +32,24 @@ WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs
 HEADERS = ("base", "math", "scalar", "codes", "narrow", "epilogue", "gemm", "conv", "conv_nchw", "dwconv", "iconv",
            "idwconv", "recurrent", "qlstm", "nbits_panel", "turn", "trees", "exact", "inverse", "fourier", "tfl",
            "tflcell", "tflbox", "tflsignal", "abi", "hal")
-# What kernels of floats may use without the mathematical functions, whose headers take long to read.
-_PLAIN = frozenset("mb_mem mb_vf mb_ix mb_ld mb_add mb_sub mb_mul mb_max mb_min".split())
+# Functions that base.h has for floats and scalar.h for integers: without doubles nothing needs math.h for them.
+_PLAIN = frozenset(
+    "mb_mem mb_vf mb_ix mb_ld mb_ld_strided mb_bcast mb_splat mb_add mb_sub mb_mul mb_div mb_lt mb_le mb_gt mb_ge "
+    "mb_eq mb_ne mb_and mb_or mb_xor mb_not mb_select mb_relu mb_neg mb_abs mb_max mb_min mb_mac mb_fma mb_clip_lo "
+    "mb_clip_hi mb_index mb_index_below mb_index_wrap mb_floordiv mb_floormod mb_min_long mb_max_long mb_share "
+    "mb_lanes_sum mb_lanes_prod mb_lanes_max mb_lanes_min".split()
+)
+# Of math.h and those that are read with it: functions, and how names of conversions begin and end.
+_COMMON = frozenset([*(f"mb_{f}" for f in FLOAT_FNS), *INT_FNS.values(),
+                     *"mb_vi mb_bits_of mb_float_of mb_int_of".split()])  # fmt: skip
+_CONVERSIONS = re.compile(r"mb_(cast_\w+|wide|b?f16|\w+_(value|code))")
+# What names in the other headers begin with.
+_NAMED = {
+    "gemm": {"gemm"}, "conv": {"conv"}, "conv_nchw": {"nchw"}, "dwconv": {"dwconv", "dw"}, "iconv": {"iconv"},
+    "idwconv": {"idwconv", "idw"}, "recurrent": {"rec"}, "qlstm": {"qlstm"}, "nbits_panel": {"nbits"},
+    "turn": {"turn"}, "trees": {"trees", "tree"}, "exact": {"exact"},
+    "inverse": {"inverse"}, "fourier": {"fourier"}, **{h: {"tfl"} for h in HEADERS if h.startswith("tfl")},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -336,14 +353,21 @@ class UnitWriter:
 
 
 def _headers(layers: Sequence[_Layer]) -> tuple[str, ...]:
-    """All headers, or of contractions whose epilogues are plain their own only."""
+    """Those that the layers call, in order: to read all is a fifth of a file's time. For a name not known, all."""
     text = "\n".join(t for x in layers for t in (x.kernel, *x.body))
-    families = {x.family for x in layers}
-    names = set(re.findall(r"\bmb_(?!w_)\w+", text)) - {f"mb_{f}" for f in families}
-    scaled = "mb_tfl_scale" in names
-    if not all(x.kernel for x in layers) or not names - {"mb_tfl_scale"} <= _PLAIN or "double" in text:
+    families = {x.family for x in layers if x.family}
+    names = {n for n in re.findall(r"\b(?:mb|MB)_(?!w_)\w+", text) if n.removeprefix("mb_") not in families}
+    words = {n: n.split("_")[1].lower().rstrip("0123456789") for n in names}
+    named = families | {h for h, begin in _NAMED.items() if not begin.isdisjoint(words.values())}
+    if {n for n in names if words[n] == "tfl"} == {"mb_tfl_scale"}:  # all that most integers need
+        named = {h for h in named if h == "tfl" or not h.startswith("tfl")}
+    others = {n for n in names if n.islower() and not any(words[n] in begin for begin in _NAMED.values())} - _PLAIN
+    if not all(map(_CONVERSIONS.fullmatch, others - _COMMON)):
         return HEADERS
-    return ("base", *sorted(families), *(("tfl",) if scaled else ()), "abi", "hal")
+    used = named | {"base", "scalar", "abi", "hal"}
+    if others or "double" in text:
+        used |= {"math", "codes", "narrow", "epilogue"}
+    return tuple(h for h in HEADERS if h in used)
 
 
 def _is_routine(node: Node) -> bool:

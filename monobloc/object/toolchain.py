@@ -254,8 +254,7 @@ def compile_flags(job: CompileJob) -> list[str]:
 def compile_command(job: CompileJob, tools: Tools, folder: Path) -> list[str]:
     """The command, to be run in `folder`, where the source is `job.file_name`."""
     includes = (*job.includes, *job.foreign)
-    names = [(folder, "."), *((p.resolve(), f"include{i}") for i, p in enumerate(includes))]
-    maps = [f"-ffile-prefix-map={p}={name}" for p, name in names]
+    maps = [f"-ffile-prefix-map={p}={name}" for p, name in _mapped(job, folder)]
     return [
         *tools.clang,
         *compile_flags(job),
@@ -264,6 +263,11 @@ def compile_command(job: CompileJob, tools: Tools, folder: Path) -> list[str]:
         *_system_headers(job, tools),
         job.file_name,
     ]
+
+
+def _mapped(job: CompileJob, folder: Path) -> list[tuple[Path, str]]:
+    """What folders are called in results: no name of this machine's is in them."""
+    return [(folder, "."), *((p.resolve(), f"include{i}") for i, p in enumerate((*job.includes, *job.foreign)))]
 
 
 def _system_headers(job: CompileJob, tools: Tools) -> list[str]:
@@ -376,7 +380,10 @@ def _preprocessed(job: CompileJob, tools: Tools) -> bytes:
     with tempfile.TemporaryDirectory(prefix="monobloc-") as scratch:
         folder, _ = _place(job, Path(scratch))
         command = [c for c in compile_command(job, tools, folder) if c != "-c"]
-        return run([*command, "-E", "-o", "-"], what="preprocessing", cwd=folder).stdout.encode()
+        text = run([*command, "-E", "-o", "-"], what="preprocessing", cwd=folder).stdout.encode()
+        for path, name in reversed(_mapped(job, folder)):  # line marks name headers, which each build has elsewhere
+            text = text.replace(f'"{path}/'.encode(), f'"{name}/'.encode())
+        return text
 
 
 # -- bitcode of others ------------------------------------------------------------------------------

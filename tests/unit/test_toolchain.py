@@ -162,6 +162,24 @@ def test_hosted_code_is_cached_by_what_it_includes(tmp_path: Path) -> None:
     assert not compile_all([job], cache=cache)[0].cached
 
 
+def test_headers_of_a_build_are_known_in_any_folder(tmp_path: Path) -> None:
+    """A build writes the headers of its models into a temporary folder; line marks name it."""
+    source, cache = tmp_path / "user.c", Cache(tmp_path / "cache")
+    source.write_text('#include "net.h"\nint f(void) { return N; }\nconst char *where = __FILE__;\n')
+    cached, made = [], []
+    for k, n in enumerate((1, 1, 2)):
+        folder = tmp_path / str(k) / "include"
+        folder.mkdir(parents=True)
+        (folder / "net.h").write_text(f"static inline const char *net(void) {{ return __FILE__; }}\n#define N {n}\n")
+        job = CompileJob(source, tmp_path / f"{k}.o", targets.resolve("x86_64-linux"), hosted=True, includes=(folder,),
+                         debug=True)
+        cached += [c.cached for c in compile_all([job], cache=cache)]
+        compile_all([replace(job, out=tmp_path / "anew.o")])
+        made.append((job.out.read_bytes(), (tmp_path / "anew.o").read_bytes()))
+    assert cached == [False, True, False]
+    assert all(kept == anew for kept, anew in made) and made[0] != made[2]
+
+
 def test_warnings_are_shown_each_time(tmp_path: Path) -> None:
     target, cache = targets.resolve("x86_64-linux"), Cache(tmp_path / "cache")
     job = CompileJob(b"#warning look\n", tmp_path / "x.o", target, name="x.c")

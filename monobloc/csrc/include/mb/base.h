@@ -123,6 +123,10 @@ MB_OVERLOAD mb_vf mb_select(mb_vm m, float a, float b) {
 }
 MB_OVERLOAD float mb_select(float m, float a, float b) { return m != 0 ? a : b; }
 
+/* Of the activations only this one is so common and so short that a file with it should not read math.h. */
+MB_OVERLOAD float mb_relu(float x) { return mb_select(mb_lt(x, 0.0f), 0.0f, x); }
+MB_OVERLOAD mb_vf mb_relu(mb_vf x) { return mb_select(mb_lt(x, mb_bcast(0.0f)), mb_bcast(0.0f), x); }
+
 MB_OVERLOAD float mb_neg(float a) { return -a; }
 MB_OVERLOAD mb_vf mb_neg(mb_vf a) { return -a; }
 MB_OVERLOAD float mb_abs(float a) { return __builtin_fabsf(a); }

@@ -388,7 +388,6 @@ MB_OVERLOAD MBM_F mb_mod(MBM_F x, MBM_F y) {
 }
 
 /* Simple activations, each as ONNX defines it. NaN stays NaN in all of them. */
-MB_OVERLOAD MBM_F mb_relu(MBM_F x) { return mb_select(mb_lt(x, MBM_C(0.0f)), MBM_C(0.0f), x); }
 MB_OVERLOAD MBM_F mb_leaky_relu(MBM_F x, float alpha) {
   return mb_select(mb_lt(x, MBM_C(0.0f)), x * alpha, x);
 }
