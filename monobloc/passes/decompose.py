@@ -10,6 +10,7 @@ interleaving, where they run in the convolution's epilogue.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,20 +50,19 @@ class Decompose:
 
 
 def fits(n: Node) -> bool:
-    """Float with constant weights, one group, no dilation, one or two spatial axes."""
+    """Float with constant weights, and regular."""
     x, w = n.inputs[:2]
     assert x is not None and w is not None
-    a = n.attrs
-    return (
-        w.const is not None
-        and x.dtype in FLOATS
-        and w.dtype in FLOATS
-        and a.get("group", 1) == 1
-        and all(d == 1 for d in a["dilations"])
-        and x.type.rank in (3, 4)
-        and x.type.size > 0
-        and (len(n.inputs) < 3 or n.inputs[2] is None)
-    )
+    floats = x.dtype in FLOATS and w.dtype in FLOATS
+    return w.const is not None and floats and regular(n) and (len(n.inputs) < 3 or n.inputs[2] is None)
+
+
+def regular(n: Node) -> bool:
+    """One group, no dilation, one or two spatial axes."""
+    x = n.inputs[0]
+    assert x is not None
+    plain = n.attrs.get("group", 1) == 1 and all(d == 1 for d in n.attrs["dilations"])
+    return plain and x.type.rank in (3, 4) and x.type.size > 0
 
 
 def _taps(kernel: int, stride: int) -> int:
@@ -73,20 +73,34 @@ def phases(b: Builder, n: Node) -> Value:
     """The convolution: [N, OC * phases, Q...], Q covering all of the output and its padding."""
     x, w = n.inputs[:2]
     assert x is not None and w is not None and w.const is not None
+    weights = phase_weights(n, w.const.array, np.zeros((), w.dtype.numpy))
+    return b.emit("Conv", [x, b.const(weights, name=w.name), None], phase_attrs(n))[0]
+
+
+def phase_weights(n: Node, w: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """The weights of all phases: taps that are not there are `zero`, a number or one per output channel."""
     strides, kernel = n.attrs["strides"], n.attrs["kernel_shape"]
     rank = len(strides)
     taps = [_taps(k, s) for k, s in zip(kernel, strides)]
-    wide = np.zeros((*w.shape[:2], *[t * s for t, s in zip(taps, strides)]), w.dtype.numpy)
-    wide[tuple([slice(None)] * 2 + [slice(0, k) for k in kernel])] = w.const.array
+    wide = np.empty((*w.shape[:2], *[t * s for t, s in zip(taps, strides)]), w.dtype)
+    wide[...] = zero.reshape(-1, *[1] * rank)
+    wide[tuple([slice(None)] * 2 + [slice(0, k) for k in kernel])] = w
     split = wide.reshape(*w.shape[:2], *[v for t, s in zip(taps, strides) for v in (t, s)])
     # [IC, OC, J0, r0, J1, r1] -> [OC, r0, r1, IC, J0, J1], taps flipped
     j_axes, r_axes = [2 + 2 * k for k in range(rank)], [3 + 2 * k for k in range(rank)]
     flipped = np.flip(split, tuple(j_axes)).transpose(1, *r_axes, 0, *j_axes)
-    weights = flipped.reshape(-1, w.shape[0], *taps)
+    return np.ascontiguousarray(flipped.reshape(-1, w.shape[0], *taps))
+
+
+def phase_attrs(n: Node) -> dict[str, Any]:
+    """The window of the convolution that makes all phases."""
+    strides, x = n.attrs["strides"], n.inputs[0]
+    assert x is not None
+    taps = [_taps(k, s) for k, s in zip(n.attrs["kernel_shape"], strides)]
     ends = [-(-(o + p) // s) for o, p, s in zip(n.outputs[0].shape[2:], n.attrs["pads"], strides)]
     pads = [t - 1 for t in taps] + [max(0, e - d) for e, d in zip(ends, x.shape[2:])]
-    attrs = {"strides": [1] * rank, "dilations": [1] * rank, "group": 1, "kernel_shape": taps, "pads": pads}
-    return b.emit("Conv", [x, b.const(np.ascontiguousarray(weights), name=w.name), None], attrs)[0]
+    ones = [1] * len(strides)
+    return {"strides": ones, "dilations": ones, "group": 1, "kernel_shape": taps, "pads": pads}
 
 
 def movable_tail(g: Graph, n: Node) -> list[Node]:

@@ -4,6 +4,7 @@
     QLinearConv(x, w, b)          = quantize((convInteger(x, w) + b) * (scales of x and w / scale of y))
     quantize(relu(t * c), s)      = quantize(relu(t * (c / s)), 1)
     move(dq(x, s))                = dq(move(x), s)
+    quantize(move(x))             = move(quantize(x))
 
 and the same for matrix products. What stands behind an integer product is elementwise: it fuses as the
 kernel's epilogue. Constant weights become signed bytes; `packable` marks products that the integer kernel
@@ -28,12 +29,14 @@ from monobloc.ops.build import Builder
 from monobloc.ops.quant import limits
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES, INTEGER_OPS, PACKABLE, SHORTS
+from monobloc.passes.decompose import interleave, phase_attrs, phase_weights, regular
 from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
 
 F32, I32 = DType.F32, DType.I32
 INTEGERS = (*BYTES, *SHORTS)
 MAX_TERMS = (1 << 31) // (255 * 128) - 1  # products of bytes that an int32 holds for sure
-MOVES = ("Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "MaxPool")
+WHOLE_MOVES = ("Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten")
+MOVES = (*WHOLE_MOVES, "MaxPool")
 
 
 class Integer:
@@ -104,6 +107,38 @@ def matmul_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
     weights = b.one("Transpose", w.value, perm=[1, 0]) if a["transB"] else w.value
     acc = b.one("MatMulInteger", x.value, weights, x.zero, w.zero)
     return _scaled(b, acc, x.scale * w.scale, [-1], bias)
+
+
+def conv_transpose_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
+    """convTranspose(dq(x), dq(w)) = interleave(scales * convInteger(x, phases of w))"""
+    x, w, bias = dequantized(n.inputs[0], INTEGERS), dequantized(n.inputs[1]), [*n.inputs, None][2]
+    if x is None or w is None or w.value.const is None or x.scale.ndim or not _per_tensor_or(w, 1) or not regular(n):
+        return None
+    added = None if bias is None else _constant(bias)
+    if (bias is not None and added is None) or not _holds(x, w, (0, *range(2, w.value.type.rank)), bias):
+        return None
+    count = math.prod(n.attrs["strides"])
+
+    def every(a: np.ndarray) -> np.ndarray:
+        return np.repeat(a, count) if a.size > 1 else a.reshape(())
+
+    stored = w.value.const.array
+    zero = np.zeros((), stored.dtype) if w.zero is None or w.zero.const is None else w.zero.const.array
+    shift = b.const(every(zero)) if zero.any() else None
+    acc = b.one("ConvInteger", x.value, b.const(phase_weights(n, stored, zero)), x.zero, shift, **phase_attrs(n))
+    more = None if added is None else b.const(np.repeat(added, count))
+    y = _scaled(b, acc, x.scale * every(w.scale), [-1] + [1] * (acc.type.rank - 2), more)
+    return [interleave(b, y[0], n)]
+
+
+def _constant(bias: Value) -> np.ndarray | None:
+    """What is added, in float32"""
+    if bias.const is not None:
+        return bias.const.array
+    q = dequantized(bias, (I32,))
+    if q is None or q.value.const is None or not _no_zero(q.zero):
+        return None
+    return np.asarray(q.value.const.array.astype(np.float32) * q.scale, np.float32)
 
 
 def _holds(x: Quantized, w: Quantized, axes: tuple[int, ...], bias: Value | None) -> bool:
@@ -232,6 +267,25 @@ def move_bytes(n: Node, b: Builder) -> Sequence[Value] | None:
     return b.emit("DequantizeLinear", [y, *d.inputs[1:]], d.attrs)
 
 
+def quantize_before_moves(n: Node, b: Builder) -> Sequence[Value] | None:
+    """quantize(relu(move(x))) = move(quantize(relu(x))), where that makes no more of them"""
+    v = n.inputs[0]
+    scale, zero = [*n.inputs, None][1:3]
+    if scale is None or scale.type.rank or (zero is not None and zero.type.rank) or n.attrs["block_size"]:
+        return None
+    relu = made_by(v, "Relu")
+    moved = v if relu is None else relu.inputs[0]
+    m = made_by(moved, *WHOLE_MOVES)
+    if m is None or not all(x is not None and only_use(b.graph, x) for x in (v, moved)) or len(m.used) > 1:
+        return None
+    x = m.inputs[0]
+    if x is None or x.producer is None or x.type.size > moved.type.size * 1.5:  # type: ignore[union-attr]
+        return None
+    y = x if relu is None else b.one("Relu", x)
+    q = b.emit("QuantizeLinear", [y, scale, zero], n.attrs)[0]
+    return b.emit(m.op, [q], m.attrs)
+
+
 MOVING: dict[str, Sequence[Rule]] = dict.fromkeys(MOVES, [move_bytes])
 EXACT: dict[str, Sequence[Rule]] = {
     "QLinearConv": [qlinear_conv],
@@ -242,7 +296,8 @@ CLOSE: dict[str, Sequence[Rule]] = {
     "Conv": [conv_of_dequantized],
     "MatMul": [matmul_of_dequantized],
     "Gemm": [matmul_of_dequantized],
-    "QuantizeLinear": [merge_scales],
+    "ConvTranspose": [conv_transpose_of_dequantized],
+    "QuantizeLinear": [merge_scales, quantize_before_moves],
 }
 
 

@@ -169,6 +169,23 @@ def zero_points_of_channels() -> bytes:
     return n.model({"x": (F32, [1, 6, 9, 11])}, n.op("Concat", y, n.op("Relu", z), m, axis=1), F32)
 
 
+def transposed(kind: Any) -> bytes:
+    """Transposed convolutions, of two axes with a scale per channel and of one"""
+    n, middle = Net(), np.iinfo(kind).max // 2
+    x = n.quantize("x", 2.0**-6, middle - 7, kind)
+    w, zero = n.const(n.rng.integers(-120, 120, (6, 5, 3, 4)), np.int8), n.const(n.rng.integers(-7, 8, 5), np.int8)
+    scales = 2.0 ** n.rng.integers(-9, -5, 5)
+    bias = n.op("DequantizeLinear", n.const(n.rng.integers(-900, 900, 5), np.int32), n.const(2.0**-6 * scales),
+                axis=0)
+    weights = n.op("DequantizeLinear", w, n.const(scales), zero, axis=1)
+    y = n.op("ConvTranspose", x, weights, bias, strides=[2, 3], pads=[1, 0, 0, 2], output_padding=[1, 0])
+    y = n.quantize(n.op("Relu", y), 2.0**-3, middle, kind)
+    y = n.op("Reshape", y, n.const([1, 5, -1], np.int64))
+    w = n.const(n.rng.integers(0, 256, (5, 2, 2)), np.uint8)
+    weights = n.op("DequantizeLinear", w, n.const(2.0**-6), n.const(99, np.uint8))
+    return n.model({"x": (F32, [1, 6, 7, 9])}, n.op("ConvTranspose", y, weights, strides=[2]), F32)
+
+
 MODELS: dict[str, tuple[Callable[[], bytes], float]] = {
     "qdq_conv_u8": (lambda: qdq_conv(False), 1), "qdq_conv_s8": (lambda: qdq_conv(True), 1),
     "qdq_dense": (qdq_dense, 1), "qoperator_u8": (lambda: qoperator(np.uint8), 0),
@@ -178,6 +195,7 @@ MODELS: dict[str, tuple[Callable[[], bytes], float]] = {
     "depthwise_u8": (lambda: depthwise(40, True, np.uint8), 1e-5),
     "dynamic_u8": (lambda: dynamic(np.uint8), 1e-5),
     "shorts_s16": (lambda: shorts(np.int16), 0), "shorts_u16": (lambda: shorts(np.uint16), 0),
+    "transposed_u8": (lambda: transposed(np.uint8), 0), "transposed_s16": (lambda: transposed(np.int16), 0),
     "zero_points_of_channels": (zero_points_of_channels, 0),
 }  # fmt: skip
 
@@ -224,7 +242,7 @@ def test_every_product_is_an_integer_kernel_and_its_weights_are_bytes(name: str)
     run_passes(g, ctx)
     products = [parts(n) for n in g.nodes if is_contraction(n)]
     assert products and all(c.is_integer and c.w.dtype.size == 1 for c in products), [c.root.op for c in products]
-    assert not any(n.op in ("Conv", "MatMul") for n in g.nodes)
+    assert not any(n.op in ("Conv", "MatMul", "ConvTranspose") for n in g.nodes)
 
 
 def test_code_of_objects_runs_in_the_kernels_of_floats() -> None:

@@ -64,8 +64,11 @@ def integer(b: Quantized, n: onnx.NodeProto) -> bool:
     """Both operands are stored as bytes, the second one as a constant matrix or filter"""
     made = {o: n for n in b.nodes for o in n.output}
     x, w = (made.get(i) for i in n.input[:2])
-    if n.op_type == "ConvTranspose" or any(d is None or d.op_type != "DequantizeLinear" for d in (x, w)):
+    if any(d is None or d.op_type != "DequantizeLinear" for d in (x, w)):
         return False
     stored, weights = b.values[x.input[0]], b.values[w.input[0]]  # type: ignore[union-attr]
+    if n.op_type == "ConvTranspose":
+        group = next((a.i for a in n.attribute if a.name == "group"), 1)
+        return group == 1 and weights.ndim <= 4 and stored.dtype.itemsize == 1
     plain = weights.ndim <= (2 if n.op_type in ("MatMul", "Gemm") else 5 if stored.dtype.itemsize == 1 else 4)
     return plain and w.input[0] in b.constants  # type: ignore[union-attr]
