@@ -28,11 +28,13 @@ from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
 from monobloc.ir.symbolic import guess, is_open, lower, open_symbols
 from monobloc.kernels import integer, tiles
+from monobloc.passes import open_tiles
 from monobloc.passes.contraction import Contraction
 from monobloc.passes.select import (
     caches,
     conv_descriptor,
     conv_nchw_descriptor,
+    conv_scratch,
     dwconv_descriptor,
     element_types,
     iconv_descriptor,
@@ -143,7 +145,8 @@ def _kernel(
 
 def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Target | None = None) -> list[str]:
     if t is not None and any(map(is_open, desc.values())):
-        return _open_definitions(desc, epilogue, t)
+        make = {"conv": _open_conv, "dwconv": _open_dwconv}.get(family, _open_definitions)
+        return make(desc, epilogue, t)
     desc = {k: int(v) for k, v in desc.items()}  # of an open size: this is for just the one at the hint
     return [
         f"static const mb_{family} {KERNEL}_d = {tiles.c_initializer(desc)};",
@@ -165,12 +168,7 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
         kinds += [("shifted", 1, "MB_N_SHIFTED", pf), ("small", 1, "MB_N_SMALL", pf)]
     elif n % (nv * vl):
         kinds.append(("tail", 1, "0", pf))
-    lines = [
-        f"MB_INLINE mb_gemm {KERNEL}_d(const void *ctx) {{",
-        "  const void *const *at = (const void *const *)ctx;",
-        *(f"  {line}" for line in epilogue.sizes(open_symbols([str(v) for v in fixed.values()]))),
-        f"  return (mb_gemm){tiles.c_initializer(fixed)};", "}", *epilogue.lines,
-    ]
+    lines = _made_in_run("gemm", fixed, epilogue)
     for name, tail, how, ahead in kinds:
         least = (most + 1) // 2 if streams and name == "full" else 1  # rows of several tiles have none below
         leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in _heights(desc["m"], least, most)}
@@ -186,6 +184,40 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
     joined = _joined_leaves(desc, vl, t.vector_registers) if streams else []
     call = joined.pop() if joined else ""
     return [*lines, *joined, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last}, {call})"]
+
+
+def _made_in_run(family: str, desc: Mapping[str, int], epilogue: _Epilogue) -> list[str]:
+    """The function that makes a descriptor of the run's sizes, and the epilogue."""
+    return [
+        f"MB_INLINE mb_{family} {KERNEL}_d(const void *ctx) {{",
+        "  const void *const *at = (const void *const *)ctx;",
+        *(f"  {line}" for line in epilogue.sizes(open_symbols([str(v) for v in desc.values()]))),
+        f"  return (mb_{family}){tiles.c_initializer(desc)};", "}", *epilogue.lines,
+    ]
+
+
+def _open_conv(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
+    """A leaf for each width of a tile, and once more for the last, partial panel."""
+    widths = open_tiles.conv_widths(desc["nv"], t.f32_lanes, t.vector_registers)
+    kinds = ["full", *(["tail"] if desc["oc"] % (desc["nv"] * t.f32_lanes) else [])]
+    lines = _made_in_run("conv", desc, epilogue)
+    for tail, kind in enumerate(kinds):
+        lines += [f"MB_CONV_OPEN_LEAF({KERNEL}_{kind}{c}, {KERNEL}_d, {KERNEL}_epi, {c}, {tail})" for c in widths]
+        table = ", ".join(f"{KERNEL}_{kind}{c}" for c in widths)
+        lines.append(f"static mb_conv_leaf *const {KERNEL}_{kind}[] = {{{table}}};")
+    return [*lines, f"static const int {KERNEL}_widths[] = {{{', '.join(map(str, widths))}}};",
+            f"MB_CONV_OPEN({KERNEL}_k, {KERNEL}_d, {KERNEL}_widths, {KERNEL}_{kinds[0]}, {KERNEL}_{kinds[-1]})"]
+
+
+def _open_dwconv(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
+    """A leaf for each width of a tile, and one for the widest where all of its columns are inside."""
+    widths = open_tiles.dwconv_widths(desc["kw"], t.vector_registers)
+    lines = _made_in_run("dwconv", desc, epilogue)
+    lines += [f"MB_DWCONV_OPEN_LEAF({KERNEL}_inside, {KERNEL}_d, {KERNEL}_epi, {widths[0]}, 0)",
+              *(f"MB_DWCONV_OPEN_LEAF({KERNEL}_edge{c}, {KERNEL}_d, {KERNEL}_epi, {c}, 1)" for c in widths)]
+    return [*lines, f"static mb_dw_leaf *const {KERNEL}_edge[] = {{{', '.join(f'{KERNEL}_edge{c}' for c in widths)}}};",
+            f"static const int {KERNEL}_widths[] = {{{', '.join(map(str, widths))}}};",
+            f"MB_DWCONV_OPEN({KERNEL}_k, {KERNEL}_d, {KERNEL}_widths, {KERNEL}_inside, {KERNEL}_edge, {KERNEL}_epi)"]
 
 
 def _heights(m: int, least: int, most: int) -> Sequence[int]:
@@ -232,15 +264,15 @@ def _conv(c: Contraction, t: Target, at: Places) -> KernelText:
     two = c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = conv_descriptor(c, t, xs[3], x_strides=xs, y_strides=ys[:3], plain=not c.node.attrs["packed"])
-    assert not desc["copy"] or c.node.attrs["scratch"] >= tiles.conv_scratch(desc), c.node
-    return _images("conv", c, at, desc, _conv_axes(c), [*_operands(c, at), "0", at.scratch])
+    assert not desc["copy"] or c.node.attrs["scratch"] >= conv_scratch(desc), c.node
+    return _images("conv", c, at, desc, _conv_axes(c), [*_operands(c, at), "0", at.scratch], t=t)
 
 
 def _dwconv(c: Contraction, t: Target, at: Places) -> KernelText:
     two = c.x.type.rank == 4
     xs, ys = _spatial(at.storage_of(c.x), two), _spatial(at.storage_of(c.out), two)
     desc = dwconv_descriptor(c, t, x_strides=xs[:3], y_strides=ys[:3])
-    return _images("dwconv", c, at, desc, _conv_axes(c), _operands(c, at))
+    return _images("dwconv", c, at, desc, _conv_axes(c), _operands(c, at), t=t)
 
 
 def _conv_nchw(c: Contraction, t: Target, at: Places) -> KernelText:
@@ -259,13 +291,14 @@ def _conv_nchw(c: Contraction, t: Target, at: Places) -> KernelText:
 
 
 def _images(
-    family: str, c: Contraction, at: Places, desc: dict[str, int], axes: Axes, arguments: list[str], out: int = 2
+    family: str, c: Contraction, at: Places, desc: dict[str, int], axes: Axes, arguments: list[str], out: int = 2,
+    t: Target | None = None,
 ) -> KernelText:
-    """A kernel whose own sizes are constants; what a run chooses is how often it is called. `out` is the place
-    of the result among the arguments, x is the first."""
+    """A kernel whose batch is a constant; where a run chooses it, that is how often the kernel is called. `out` is the
+    place of the result among the arguments, x is the first. `t`: the kernel's own sizes may be open, too."""
     images = image_axes(c)
     if not images:
-        return _kernel(family, desc, _epilogue(c, axes, at), arguments)
+        return _kernel(family, desc, _epilogue(c, axes, at, desc=desc), arguments, t)
     step = images - 1
     outer = {v: "outer" if v is axes.vars[0] and images == 1 else t for v, t in axes.text.items()}
     desc = desc | {k: 0 for k in ("x_batch", "y_batch")}
@@ -273,7 +306,7 @@ def _images(
     moved = dict(enumerate(arguments))
     for k, v in ((0, c.x), (out, c.out)):
         moved[k] = f"{moved[k]} + o0 * {at.storage_of(v).strides[step]}"
-    return KernelText(family, _definitions(family, desc | {"epi_loop": epilogue.is_long}, epilogue), [
+    return KernelText(family, _definitions(family, desc | {"epi_loop": epilogue.is_long}, epilogue, t), [
         f"const void *at[] = {{{', '.join(epilogue.reads)}}};",
         f"for (long o0 = 0; o0 < {prod(c.out.shape[:images])}; o0++) {{",
         "  at[0] = (const void *)o0;", f"  {KERNEL}_k(at, {', '.join(moved.values())}, tid, nt);", "}"])

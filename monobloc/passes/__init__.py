@@ -66,7 +66,6 @@ def pipeline() -> list[Pass]:
         integer,
         layout,
         narrow,
-        open_conv,
         outputs,
         patterns,
         ranges,
@@ -89,7 +88,6 @@ def pipeline() -> list[Pass]:
         ranges.RangesPass(),  # what a value can be removes clips, checks and casts that do nothing
         fold.Fold(),  # constants meet: BatchNorm into weights, scales into scales
         decompose.Decompose(),  # transposed convolutions are convolutions and an interleaving
-        open_conv.OpenConv(),  # convolutions of a size that a run chooses are products
         cse.Cse(),  # equal nodes are one
         dce.Dce(),  # what nobody reads goes
         control.Control(),  # a branch that constants choose, a loop that never runs; regions take what they read

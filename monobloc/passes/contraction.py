@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monobloc.ir.graph import Node, Value
-from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 
 KERNEL_OPS = ("MatMul", "Conv")
@@ -72,13 +71,12 @@ def is_contraction(n: Node) -> bool:
 
 
 def conv_is_kernel(r: Node, n: Node) -> bool:
-    """Constant weights, one or two spatial axes of known sizes; other convolutions are loops."""
+    """Constant weights, one or two spatial axes; other convolutions are loops."""
     x, w = r.inputs[0], r.inputs[1]
     assert x is not None and w is not None
     if n.body is not None:  # inside a group the weights are an input: the group's own value tells
         w = dict(zip(n.body.inputs, n.inputs, strict=True)).get(w) or w
-    known = not any(map(is_open, (*x.shape[2:], *r.outputs[0].shape[2:])))
-    return x.type.rank in (3, 4) and w.const is not None and known
+    return x.type.rank in (3, 4) and w.const is not None
 
 
 def is_depthwise(r: Node) -> bool:

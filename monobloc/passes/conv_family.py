@@ -3,11 +3,12 @@
     nhwc   implicit GEMM, vectors of output channels (mb/conv.h)
     dw     depthwise, vectors of channels (mb/dwconv.h)
     int    bytes (mb/iconv.h); idw: depthwise (mb/idwconv.h)
-    nchw   few output channels, vectors of pixels of a row (mb/conv_nchw.h)
+    nchw   few output channels, vectors of pixels of a row (mb/conv_nchw.h), of images of known sizes
 """
 
 from __future__ import annotations
 
+from monobloc.ir.symbolic import is_open
 from monobloc.passes.contraction import Contraction, is_depthwise
 from monobloc.targets import Target
 
@@ -19,7 +20,8 @@ def family(c: Contraction, target: Target) -> str:
     if c.is_integer:
         return "int"
     group, out_channels = c.root.attrs.get("group", 1), c.out.shape[1]
-    if group == 1 and out_channels < target.f32_lanes and 2 * c.out.shape[-1] >= target.f32_lanes:
+    known = not any(map(is_open, (*c.x.shape[2:], *c.out.shape[2:])))
+    if known and group == 1 and out_channels < target.f32_lanes and 2 * c.out.shape[-1] >= target.f32_lanes:
         return "nchw"
     return "nhwc"
 

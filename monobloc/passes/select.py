@@ -17,7 +17,7 @@ from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.symbolic import guess, is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.kernels import integer, packing, tiles
-from monobloc.passes import PassContext
+from monobloc.passes import PassContext, open_tiles
 from monobloc.passes.contraction import ELEMENTS, Contraction, is_contraction, outer_values, parts
 from monobloc.passes.conv_family import family
 from monobloc.targets import Target
@@ -118,7 +118,7 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
     if kind == "dw":
         keys = ("xb1", "n1", "xb2", "n2", "split")
         desc = dwconv_descriptor(c, t)
-        set_kernel(c.node, "dwconv", {k: desc[k] for k in keys}, 0)
+        set_kernel(c.node, "dwconv", {k: desc[k] for k in keys if k in desc}, 0)
         pack(g, c, "dw", packed, lambda w: packing.pack_dwconv_w(_four(w)), permutes=True)
         return
     if kind == "nchw":
@@ -132,7 +132,7 @@ def select_conv(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple[s
         return
     plain = ctx.stage == "object"
     desc = conv_descriptor(c, t, x_channel_stride(c), plain=plain, nv=_agreed(c, "conv", ctx))
-    set_kernel(c.node, "conv", {"nv": desc["nv"]}, tiles.conv_scratch(desc))
+    set_kernel(c.node, "conv", {"nv": desc["nv"]}, conv_scratch(desc))
     c.node.attrs["packed"] = not plain
     nv, groups = _agree(c, "conv", ctx), desc["groups"]
     if plain:
@@ -148,7 +148,12 @@ def refit(node: Node, t: Target) -> None:
     if node.attrs.get("kernel") == "conv":
         c = parts(node)
         desc = conv_descriptor(c, t, x_channel_stride(c), plain=not node.attrs["packed"])
-        node.attrs["scratch"] = tiles.conv_scratch(desc)
+        node.attrs["scratch"] = conv_scratch(desc)
+
+
+def conv_scratch(desc: dict[str, int]) -> int:
+    """Floats of one thread"""
+    return open_tiles.conv_scratch(desc) if "n1" not in desc else tiles.conv_scratch(desc)
 
 
 def _four(w: np.ndarray) -> np.ndarray:
@@ -166,12 +171,19 @@ def conv_descriptor(c: Contraction, t: Target, channel_stride: int, **strides: A
         _, _, w, ch = geo.x
         strides["x_strides"] = (geo.image, w * ch, ch, channel_stride)
     strides.setdefault("nv", packed_nv(c))
-    return tiles.conv_desc(geo, t.f32_lanes, t.vector_registers, types=element_types(c), caches=caches(t), **strides)
+    make: Callable[..., dict[str, int]] = tiles.conv_desc
+    if open_tiles.is_open_image(geo):
+        make, strides = open_tiles.conv_desc, {"y_strides": None, "plain": False, **strides}
+    return make(geo, t.f32_lanes, t.vector_registers, types=element_types(c), caches=caches(t), **strides)
 
 
 def dwconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:
     """`mb_dwconv` of a group."""
-    return tiles.dwconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, types=element_types(c), **strides)
+    geo = conv_geometry(c)
+    make: Callable[..., dict[str, int]] = tiles.dwconv_desc
+    if open_tiles.is_open_image(geo):
+        make, strides = open_tiles.dwconv_desc, {"x_strides": None, "y_strides": None, **strides}
+    return make(geo, t.f32_lanes, t.vector_registers, types=element_types(c), **strides)
 
 
 def conv_nchw_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int]:

@@ -318,7 +318,7 @@ def test_convolutions_of_open_sizes_are_one_version(tmp_path: Path, cache: Path)
         m = CompiledModel(tmp_path / f"{lto}.so")
         answers.append(m.run({"x": x})["y"])
         weights = next(numpy_helper.to_array(w) for w in model.graph.initializer if w.name == "wp")
-        assert m.path.read_bytes().count(weights.tobytes()) == 1
+        assert m.path.read_bytes().count(weights[:4, 0, 0, 0].tobytes()) == 1, "four channels, side by side"
     assert all((a == answers[0]).all() for a in answers)
 
 

@@ -187,9 +187,34 @@ MB_INLINE void mb_conv_unit(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2
   }
 }
 
+/* Where the sizes are known when it runs: leaves for a few widths of a tile, the largest first, the last of which
+ * is 1; a row takes the widest that still fits, again and again. */
+typedef struct {
+  const int *widths;
+  mb_conv_leaf *const *full, *const *tail;
+} mb_conv_leaves;
+
+MB_INLINE void mb_conv_open_row(const mb_conv *d, const mb_conv_leaves *l, const mb_conv_block *k, long p, long u) {
+  const long nr = (long)d->nv * MB_VL, full = d->oc / nr, panels = (d->oc + nr - 1) / nr;
+  const long taps = d->kh * d->kw * d->ic, tiles = d->ow / l->widths[0] + 1, n = k->g * d->oc + p * nr;
+  const void *w = mb_at(d->w_type, k->w, p * d->w_panel);
+  mb_conv_leaf *const *leaf = p < full ? l->full : l->tail;
+  for (long col = 0, t = 0, i = 0; col < d->ow; col += l->widths[i], t++) {
+    while (l->widths[i] > d->ow - col) i++;
+    const float *x = k->x + (u - k->row0) * mb_conv_sh(d) * mb_conv_xrow(d) + col * d->sw * mb_conv_xpix(d);
+    void *y = mb_at_out(d->y_type, k->y, u * d->y_row + col * d->y_pix + p * nr);
+    const void *pf = w;
+    long share = ((u - k->u0) * tiles + t) * d->pf_step * taps;
+    if (d->pf == MB_PF_NEXT && share < d->w_panel)
+      pf = mb_at(d->w_type, p + 1 < panels ? mb_at(d->w_type, w, d->w_panel) : k->next, share);
+    leaf[i](k->ctx, x, w, y, k->b, u, col, n, pf);
+  }
+}
+
+/* `open`: leaves where sizes are known when it runs, instead of f1, f2, t1, t2. */
 MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2, mb_conv_leaf *t1,
-                           mb_conv_leaf *t2, const void *ctx, const void *x, const void *w,
-                           void *y, const void *next, float *scratch, int tid, int nt) {
+                           mb_conv_leaf *t2, const mb_conv_leaves *open, const void *ctx, const void *x,
+                           const void *w, void *y, const void *next, float *scratch, int tid, int nt) {
   const long units = mb_conv_units(d), nr = (long)d->nv * MB_VL;
   long lo = 0, hi = d->batch * d->groups * units, p0 = 0, p1 = (d->oc + nr - 1) / nr;
   if (d->split == MB_SPLIT_ROWS) mb_share(hi, tid, nt, &lo, &hi);
@@ -212,7 +237,9 @@ MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2,
       k.x = (const float *)image + k.row0 * d->sh * d->x_row;
     }
     for (long p = p0; p < p1; p++)
-      for (long u = u0; u < u1; u++) mb_conv_unit(d, f1, f2, t1, t2, &k, p, u);
+      for (long u = u0; u < u1; u++)
+        if (open) mb_conv_open_row(d, open, &k, p, u);
+        else mb_conv_unit(d, f1, f2, t1, t2, &k, p, u);
     at += u1 - u0;
   }
 }
@@ -229,8 +256,22 @@ MB_INLINE void mb_conv_run(const mb_conv *d, mb_conv_leaf *f1, mb_conv_leaf *f2,
   MB_CONV_LEAF(NAME##_tail2, D, EPI, (D).r2, (D).c2, 1)                                           \
   MB_INLINE void NAME(const void *ctx, const void *x, const void *w, void *y,                     \
                       const void *next, float *scratch, int tid, int nt) {                        \
-    mb_conv_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, ctx, x, w, y, next, \
-                scratch, tid, nt);                                                                \
+    mb_conv_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, 0, ctx, x, w, y,    \
+                next, scratch, tid, nt);                                                          \
+  }
+/* The descriptor is AT(ctx), made of the run's sizes; what is constant in it is so in the leaf. */
+#define MB_CONV_OPEN_LEAF(LEAF, AT, EPI, C, TAIL)                                                 \
+  MB_LEAF void LEAF(const void *ctx, const float *x, const void *w, void *y, long b, long i,      \
+                    long j, long n, const void *pf) {                                             \
+    const mb_conv d = AT(ctx);                                                                    \
+    mb_conv_body(&d, 1, C, TAIL, ctx, x, w, y, (mb_ix){b, i, j, n}, pf, EPI##_v, EPI##_s);        \
+  }
+#define MB_CONV_OPEN(NAME, AT, WIDTHS, FULL, TAIL)                                                \
+  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, void *y,                     \
+                      const void *next, float *scratch, int tid, int nt) {                        \
+    const mb_conv d = AT(ctx);                                                                    \
+    const mb_conv_leaves leaves = {WIDTHS, FULL, TAIL};                                           \
+    mb_conv_run(&d, 0, 0, 0, 0, &leaves, ctx, x, w, y, next, scratch, tid, nt);                   \
   }
 
 #endif

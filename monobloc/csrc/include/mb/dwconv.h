@@ -151,9 +151,38 @@ MB_INLINE void mb_dw_tiles(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mi
   if (tiles > 1) last(k, 0);
 }
 
+/* Where the sizes are known when it runs: leaves for a few widths of a tile, the widest first, the last of which is
+ * 1; `inside` is of the widest where no column is outside, the others look. */
+typedef struct {
+  const int *widths;
+  mb_dw_leaf *inside, *const *edge;
+} mb_dw_leaves;
+
+MB_INLINE int mb_dw_open_tiled(const mb_dwconv *d) {
+  return d->mult == 1 && d->c >= MB_VL && d->kw <= MB_DW_MAX_KW;
+}
+
+MB_INLINE void mb_dw_open_body(const mb_dwconv *d, int xb, int checked, const mb_dw_row *k, long j0, mb_epi_vf epi) {
+  const int rem = (int)(d->c % MB_VL);
+  const long full = d->c / MB_VL;
+  if (!mb_dw_open_tiled(d)) return;
+  for (long v = k->v0; v < mb_min_long(k->v1, full); v++) mb_dw_vector(d, xb, checked, k, j0, v, MB_VL, epi);
+  if (rem && k->v1 > full) mb_dw_vector(d, xb, checked, k, j0, full, rem, epi);
+}
+
+MB_INLINE void mb_dw_open_tiles(const mb_dwconv *d, const mb_dw_leaves *l, const mb_dw_row *k) {
+  const long span = (l->widths[0] - 1) * d->sw + (d->kw - 1) * d->dw + 1;
+  for (long j = 0, i = 0; j < d->ow; j += l->widths[i]) {
+    while (l->widths[i] > d->ow - j) i++;
+    const long left = j * d->sw - d->pl;
+    if (i == 0 && left >= 0 && left + span <= d->w) l->inside(k, j);
+    else l->edge[i](k, j);
+  }
+}
+
 MB_INLINE void mb_dw_run(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1, mb_dw_leaf *mid2,
-                         mb_dw_leaf *last, mb_epi_f epi_s, const void *ctx, const void *x,
-                         const void *w, void *y, int tid, int nt) {
+                         mb_dw_leaf *last, const mb_dw_leaves *open, mb_epi_f epi_s, const void *ctx,
+                         const void *x, const void *w, void *y, int tid, int nt) {
   long lo = 0, hi = d->batch * d->oh, v0 = 0, v1 = (d->c + MB_VL - 1) / MB_VL;
   if (d->split == MB_SPLIT_DW_ROWS) mb_share(hi, tid, nt, &lo, &hi);
   else mb_share(v1, tid, nt, &v0, &v1);
@@ -164,7 +193,8 @@ MB_INLINE void mb_dw_run(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1
     k.y = mb_at_out(d->y_type, y, k.b * d->y_batch);
     k.r0 = mb_tap_lo(k.i * d->sh - d->pt, d->dh);
     k.r1 = mb_tap_hi(k.i * d->sh - d->pt, d->dh, d->h, d->kh);
-    if (mb_dw_tiled(d)) mb_dw_tiles(d, first, mid1, mid2, last, &k);
+    if (open && mb_dw_open_tiled(d)) mb_dw_open_tiles(d, open, &k);
+    else if (!open && mb_dw_tiled(d)) mb_dw_tiles(d, first, mid1, mid2, last, &k);
     else mb_dw_any(d, &k, epi_s);
   }
 }
@@ -180,8 +210,21 @@ MB_INLINE void mb_dw_run(const mb_dwconv *d, mb_dw_leaf *first, mb_dw_leaf *mid1
   MB_DWCONV_LEAF(NAME##_last, D, EPI, MB_DW_LAST)                                                 \
   MB_INLINE void NAME(const void *ctx, const void *x, const void *w, void *y, int tid,            \
                       int nt) {                                                                   \
-    mb_dw_run(&(D), NAME##_first, NAME##_mid1, NAME##_mid2, NAME##_last, EPI##_s, ctx, x, w, y,   \
-              tid, nt);                                                                           \
+    mb_dw_run(&(D), NAME##_first, NAME##_mid1, NAME##_mid2, NAME##_last, 0, EPI##_s, ctx, x, w,   \
+              y, tid, nt);                                                                        \
+  }
+/* The descriptor is AT(ctx), made of the run's sizes. */
+#define MB_DWCONV_OPEN_LEAF(LEAF, AT, EPI, XB, CHECKED)                                           \
+  MB_LEAF void LEAF(const mb_dw_row *k, long j0) {                                                \
+    const mb_dwconv d = AT(k->ctx);                                                               \
+    mb_dw_open_body(&d, XB, CHECKED, k, j0, EPI##_v);                                             \
+  }
+#define MB_DWCONV_OPEN(NAME, AT, WIDTHS, INSIDE, EDGE, EPI)                                       \
+  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, void *y, int tid,            \
+                      int nt) {                                                                   \
+    const mb_dwconv d = AT(ctx);                                                                  \
+    const mb_dw_leaves leaves = {WIDTHS, INSIDE, EDGE};                                           \
+    mb_dw_run(&d, 0, 0, 0, 0, &leaves, EPI##_s, ctx, x, w, y, tid, nt);                           \
   }
 
 #endif
