@@ -58,6 +58,19 @@ def written(b: Any, n: Any, past: Value | None, new: Value, before: Value, lengt
     return read_as(b, n, "TensorScatter", [cache, new, before], 24, axis=2)
 
 
+def gathered(b: Any, x: Value, at: Value) -> Any:
+    """[B, N, L, H] of [B, N, T, H] by the numbers [B, L] of rows among those of all samples"""
+    batch, count, length, size = x.shape
+    flat = b.one("Reshape", b.one("Transpose", x, perm=[0, 2, 1, 3]), shape=[batch * length, count, size])
+    return b.one("Transpose", b.one("Gather", flat, at, axis=0), perm=[0, 2, 1, 3])
+
+
+def rows_at(b: Any, x: Value, at: Value) -> Any:
+    """The same by numbers of rows in each sample"""
+    first = b.const(np.arange(x.shape[0])[:, None] * x.shape[2], I64)
+    return gathered(b, x, b.one("Add", at, first))
+
+
 # -- the core -----------------------------------------------------------------------------------------
 @dataclass
 class Masks:
@@ -71,6 +84,11 @@ class Masks:
 
 def attend(b: Any, n: Any, q: Value, k: Value, v: Value, scale: float, masks: Masks) -> Value:
     """[B, N, S, Hv]; K and V may have fewer heads, each for a group of Q's"""
+    return attended(b, n, q, k, v, scale, masks)[0]
+
+
+def attended(b: Any, n: Any, q: Value, k: Value, v: Value, scale: float, masks: Masks) -> tuple[Value, Value, Value]:
+    """The same, with the scores [B, N, S, T] before their softmax and behind it"""
     batch, count, steps, size = q.shape
     groups, length = k.shape[1], k.shape[2]
     if count % max(groups, 1) or k.shape[3] != size or v.shape[:3] != k.shape[:3] or k.shape[0] != batch:
@@ -80,13 +98,14 @@ def attend(b: Any, n: Any, q: Value, k: Value, v: Value, scale: float, masks: Ma
     scores = read_as(b, n, "MatMul", [rows, b.one("Transpose", k, perm=[0, 1, 3, 2])])
     scores = b.one("Reshape", scores, shape=[batch, count, steps, length])
     scores = b.one("Mul", scores, b.const(scale, scores.dtype))
-    weights = _softmax(b, n, scores, masks)
-    weights = b.one("Reshape", weights, shape=[batch, groups, count // groups * steps, length])
+    scores = _masked(b, scores, masks)
+    shares = _softmax(b, n, scores, masks)
+    weights = b.one("Reshape", shares, shape=[batch, groups, count // groups * steps, length])
     out = read_as(b, n, "MatMul", [weights, v])
-    return b.one("Reshape", out, shape=[batch, count, steps, v.shape[3]])
+    return b.one("Reshape", out, shape=[batch, count, steps, v.shape[3]]), scores, shares
 
 
-def _softmax(b: Any, n: Any, scores: Value, masks: Masks) -> Value:
+def _masked(b: Any, scores: Value, masks: Masks) -> Value:
     d = scores.dtype
     if masks.softcap:
         cap = b.const(masks.softcap, d)
@@ -95,6 +114,10 @@ def _softmax(b: Any, n: Any, scores: Value, masks: Masks) -> Value:
     if masks.kept is not None:
         lowest = -65504.0 if d is DType.F16 else float(np.finfo(np.float32).min)
         scores = b.one("Where", masks.kept, scores, b.const(lowest, d))
+    return scores
+
+
+def _softmax(b: Any, n: Any, scores: Value, masks: Masks) -> Value:
     if masks.sink is None:
         return b.one("Softmax", scores, axis=3)
     sink = b.one("Reshape", masks.sink, shape=[1, masks.sink.type.size, 1, 1])
@@ -103,9 +126,12 @@ def _softmax(b: Any, n: Any, scores: Value, masks: Masks) -> Value:
     return slice_last(b, n, whole, 0, scores.shape[3])
 
 
-def triangle(b: Any, steps: int, length: int) -> Value:
-    """Which of `length` keys each of the last `steps` may see: those up to itself"""
-    return b.const(np.arange(length)[None, :] <= np.arange(length - steps, length)[:, None])
+def triangle(b: Any, steps: int, length: int, before: int) -> Value:
+    """Which of `length` keys each of `steps` behind those `before` may see: those up to itself; the last one all, also
+    where there are more, as onnxruntime has it"""
+    seen = np.arange(length)[None, :] <= np.arange(before, before + steps)[:, None]
+    seen[-1:] = True
+    return b.const(seen)
 
 
 def padding(b: Any, n: Any, mask: Value, batch: int, length: int, filter_value: float, d: DType) -> Value:
@@ -127,14 +153,17 @@ def padding(b: Any, n: Any, mask: Value, batch: int, length: int, filter_value: 
     return b.one("Reshape", hidden, shape=shape)
 
 
-def encoder_masks(b: Any, n: Any, q: Value, k: Value, mask: Value | None, added: Value | None) -> Masks:
+def encoder_masks(
+    b: Any, n: Any, q: Value, k: Value, mask: Value | None, added: Value | None, past: Value | None = None
+) -> Masks:
     """Those that Attention and MultiHeadAttention have"""
     masks, length = Masks(), k.shape[2]
     if mask is not None:
         filter_value = float(n.attrs.get("mask_filter_value", -10000.0))
         masks.added.append(padding(b, n, mask, q.shape[0], length, filter_value, q.dtype))
     masks.added += [] if added is None else [added]
-    masks.kept = triangle(b, q.shape[2], length) if n.attrs.get("unidirectional", 0) else None
+    if n.attrs.get("unidirectional", 0):
+        masks.kept = triangle(b, q.shape[2], length, 0 if past is None else past.shape[2])
     return masks
 
 
@@ -188,7 +217,8 @@ class MicrosoftAttention(OpDef):
             shape = list(past.shape[1:])
             held = [b.one("Reshape", slice_first(b, n, past, k, k + 1), shape=shape) for k in (0, 1)]
         k, v = (remembered(b, p, x) for p, x in zip(held, new, strict=True))
-        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), encoder_masks(b, n, q, k, mask, bias)))
+        masks = encoder_masks(b, n, q, k, mask, bias, held[0])
+        y = joined(b, attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks))
         if n.n_outputs < 2:
             return [y]
         both = [b.one("Reshape", x, shape=[1, *x.shape]) for x in (k, v)]
@@ -210,8 +240,6 @@ class MultiHeadAttention(OpDef):
         past_length: Value | None, beams: Value | None,
     ) -> Sequence[Value | None]:
         """With a past that grows, or one of fixed length, of which `past_length` keys count"""
-        if n.n_outputs > 3:
-            n.unsupported("the output of scores")
         query, key, value, bias = parts
         q, *new = self._parts(b, n, query, key, value, bias, int(n.attrs["num_heads"]))
         scale, (mask, added) = float(n.attrs.get("scale", 0.0)), masks
@@ -219,8 +247,8 @@ class MultiHeadAttention(OpDef):
             if beams is not None:
                 n.fail("cache_indirection needs past_sequence_length")
             k, v = (remembered(b, p, x) for p, x in zip(past, new, strict=True))
-            y = attend(b, n, q, k, v, scale, encoder_masks(b, n, q, k, mask, added))
-            return [joined(b, y), k, v][: n.n_outputs]
+            y, scores, _ = attended(b, n, q, k, v, scale, encoder_masks(b, n, q, k, mask, added, past[0]))
+            return [joined(b, y), k, v, scores][: n.n_outputs]
         if past[0] is None or past[1] is None or past_length.type.size != 1:
             n.fail(f"past_sequence_length is {past_length.type}, and needs past keys and values")
         before = b.one("Expand", b.one("Reshape", b.one("Cast", past_length, to=I64), shape=[1]), shape=[q.shape[0]])
@@ -231,7 +259,8 @@ class MultiHeadAttention(OpDef):
         k, v = (slice_of(b, x, [*((0, 1, d) for d in x.shape[:2]), (0, 1, length), (0, 1, x.shape[3])]) for x in (k, v))
         seen = encoder_masks(b, n, q, k, mask, added)
         seen.kept = self._until(b, n, before, q.shape[2], length)
-        return [joined(b, attend(b, n, q, k, v, scale, seen)), *present][: n.n_outputs]
+        y, scores, _ = attended(b, n, q, k, v, scale, seen)
+        return [joined(b, y), *present, scores][: n.n_outputs]
 
     def _until(self, b: Any, n: Any, before: Value, steps: int, length: int) -> Any:
         """[B, 1, S, T]: keys up to the query's own, or up to the last"""
@@ -241,7 +270,7 @@ class MultiHeadAttention(OpDef):
 
     def _of_beams(self, b: Any, n: Any, x: Value, beams: Value, before: Value) -> Any:
         """The cache of which `beams` [groups, beams, T] says for every beam and key which beam of its group has it"""
-        batch, count, length, size = x.shape
+        batch, _, length, _ = x.shape
         if beams.type.rank != 3 or beams.shape[0] * beams.shape[1] != batch or beams.shape[2] < length:
             n.fail(f"cache_indirection is {beams.type} for a cache of {list(x.shape)}")
         groups, width, _ = beams.shape
@@ -251,8 +280,7 @@ class MultiHeadAttention(OpDef):
         own = b.one("GreaterOrEqual", b.const(np.arange(length), I64), b.one("Reshape", before, shape=[batch, 1]))
         row = b.one("Where", own, b.const(np.arange(batch)[:, None], I64), b.one("Add", chosen, first))
         at = b.one("Add", b.one("Mul", row, b.const(length, I64)), b.const(np.arange(length), I64))
-        flat = b.one("Reshape", b.one("Transpose", x, perm=[0, 2, 1, 3]), shape=[batch * length, count, size])
-        return b.one("Transpose", b.one("Gather", flat, at, axis=0), perm=[0, 2, 1, 3])
+        return gathered(b, x, at)
 
     def _parts(
         self, b: Any, n: Any, query: Value, key: Value | None, value: Value | None, bias: Value | None, count: int

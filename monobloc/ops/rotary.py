@@ -10,7 +10,7 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.attention import Masks, attend, heads, joined, refuse, written
+from monobloc.ops.attention import Masks, attend, attended, heads, joined, refuse, rows_at, written
 from monobloc.ops.build import read_as
 from monobloc.ops.fused import slice_last
 from monobloc.ops.kv_cache import kept
@@ -139,6 +139,8 @@ class GroupQueryAttention(OpDef):
             at = ins[9] if ins[9] is not None else self._positions(b, before, batch, steps)
             turn = bool(n.attrs.get("rotary_interleaved", 0))
             q, k = (rotated(b, n, x, at, ins[7], ins[8], turn) for x in (q, k))
+        if n.attrs.get("sliding_window_cache", 0):
+            return self._sliding(b, n, ins, q, (k, v), known, before)
         total = ins[6].const
         held = 0 if past_k is None else past_k.shape[2]
         length = max(held, steps if total is None else int(total.array.reshape(())))
@@ -147,8 +149,43 @@ class GroupQueryAttention(OpDef):
                   for way, past, x in zip(ways, ins[3:5], (k, v), strict=True)]
         k, v = (way.get(b, cache, q.dtype) for way, cache in zip(ways, caches, strict=True))
         masks = self._masks(b, n, known, before, steps, length, ins)
+        y, scores, shares = attended(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks)
+        if n.n_outputs > 3 and n.attrs.get("qk_output", 0) == 1:
+            shares = b.one("Where", masks.kept, scores, b.const(0, scores.dtype))
+        return [joined(b, y), *caches, shares][: n.n_outputs]
+
+    def _sliding(
+        self, b: Any, n: Any, ins: list[Value | None], q: Value, new: tuple[Value, Value], known: Value, before: Value
+    ) -> Sequence[Value | None]:
+        """With a cache that holds a window: attention looks at it and at the new keys behind it; then rows move up"""
+        window, past = int(n.attrs.get("local_window_size", -1)), ins[3]
+        if past is None or ins[4] is None or not 0 < window <= past.shape[2] or not n.attrs.get("causal", 1):
+            n.fail(f"has a sliding cache {past and past.type} for a window of {window}",
+                   hint="the window is at least 1 and no larger than the cache, and attention is causal")
+        if ins[10] is not None or n.n_outputs > 3:
+            n.unsupported("a bias or the output of scores with sliding_window_cache")
+        assert past is not None
+        batch, steps, length = q.shape[0], q.shape[2], past.shape[2]
+        now, then = (b.one("Reshape", t, shape=[batch, 1]) for t in (known, before))
+        first = b.one("Sub", then, resident(b, then, length, window))  # what stands in the cache's first row
+        rows = b.one("Add", first, b.const(np.arange(length)[None, :], I64))
+        rows = b.one("Where", b.one("Less", rows, then), rows, b.const(1 << 40, I64))
+        at = b.one("Concat", rows, self._positions(b, before, batch, steps), axis=1)
+        key = b.one("Reshape", at, shape=[batch, 1, 1, length + steps])
+        here = b.one("Reshape", self._positions(b, before, batch, steps), shape=[batch, 1, steps, 1])
+        masks = self._masks(b, n, known, before, steps, length + steps, [*ins[:10], None, *ins[11:]])
+        near = b.one("Greater", key, b.one("Sub", here, b.const(window, I64)))
+        masks.kept = b.one("And", b.one("LessOrEqual", key, here), near)
+        kept_first = b.one("Sub", now, resident(b, now, length, window))
+        to = b.one("Add", kept_first, b.const(np.arange(length)[None, :], I64))
+        source = b.one("Where", b.one("Less", to, then), b.one("Sub", to, first),
+                       b.one("Add", b.one("Sub", to, then), b.const(length, I64)))
+        source = b.one("Min", source, b.const(length + steps - 1, I64))
+        ways = [kept(b, n, w, p, s, new[0].shape) for w, p, s in zip("kv", ins[3:5], ins[12:14], strict=True)]
+        lines = [b.one("Concat", p, way.put(b, n, x), axis=2) for way, p, x in zip(ways, ins[3:5], new, strict=True)]
+        k, v = (way.get(b, line, q.dtype) for way, line in zip(ways, lines, strict=True))
         y = attend(b, n, q, k, v, float(n.attrs.get("scale", 0.0)), masks)
-        return [joined(b, y), *caches][: n.n_outputs]
+        return [joined(b, y), *(rows_at(b, line, source) for line in lines)][: n.n_outputs]
 
     def _given(self, b: Any, n: Any, lengths: Value | None, batch: int, steps: int) -> Any:
         """How many of the new tokens count: all, or those that `query_seqlens` says"""
@@ -159,9 +196,8 @@ class GroupQueryAttention(OpDef):
         return b.one("Cast", lengths, to=I64)
 
     def _refuse(self, n: Any, ins: list[Value | None]) -> None:
-        refuse(n, sliding_window_cache=0, qk_output=0)
-        if n.n_outputs > 3:
-            n.unsupported("the output of scores")
+        if n.n_outputs > 3 and n.attrs.get("qk_output", 0) not in (1, 2):
+            n.fail(f"gives scores with qk_output {n.attrs.get('qk_output', 0)}, which must be 1 or 2")
         if ins[5] is None or ins[6] is None:
             n.fail("seqlens_k and total_sequence_length are needed")
 
@@ -205,6 +241,14 @@ class GroupQueryAttention(OpDef):
         if ins[10] is not None:
             masks.added.append(ins[10])
         return masks
+
+
+def resident(b: Any, count: Value, length: int, window: int) -> Any:
+    """How many of so many keys a cache of a window holds: when it is full, all that the window does not need leave"""
+    step = length - window + 1
+    over = b.one("Max", b.one("Sub", count, b.const(length, I64)), b.const(0, I64))
+    gone = b.one("Div", b.one("Add", over, b.const(step - 1, I64)), b.const(step, I64))
+    return b.one("Sub", count, b.one("Mul", gone, b.const(step, I64)))
 
 
 class SparseAttention(GroupQueryAttention):

@@ -239,6 +239,28 @@ def test_chunks_that_are_filled_up() -> None:
             np.testing.assert_allclose(g[s, :, : total[s]], w[s, :, : total[s]], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("capacity", [4, 7])
+def test_caches_of_a_window(capacity: int) -> None:
+    """A window of four keys: a prompt longer than it, then tokens one by one, each with what the last one left"""
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 4, "sliding_window_cache": 1, "do_rotary": 1}
+    cache, total, tables = [np.zeros((1, 2, capacity, 16), F)] * 2, 0, [f32(32, 8), f32(32, 8)]
+    for steps in (3, 6, *[1] * 9, 2):
+        total += steps
+        q, k, v = (f32(1, steps, h * 16) for h in (4, 2, 2))
+        model, feeds = node("GroupQueryAttention", [q, k, v, *cache, np.int32([total - 1]), np.int32(total), *tables],
+                            3, const=[6], **attrs)
+        got, want = ours(model, feeds), runtime(model, feeds)
+        step = capacity - 4 + 1
+        held = total if total <= capacity else total - step * -(-(total - capacity) // step)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-5)
+        for g, w in zip(got[1:], want[1:], strict=True):
+            np.testing.assert_allclose(g[:, :, :held], w[:, :, :held], rtol=1e-5, atol=1e-6)
+        cache = got[1:]
+    ins = [q, k, v, *cache, np.int32([total - 1]), np.int32(total), *tables]
+    with pytest.raises(MonoblocError, match="for a window of 9"):
+        load_onnx(node("GroupQueryAttention", ins, 3, const=[6], **attrs | {"local_window_size": 9})[0])
+
+
 # -- one token after the other --------------------------------------------------------------------------------
 @pytest.mark.parametrize("op", ["MultiHeadAttention", "DecoderMaskedMultiHeadAttention"])
 def test_caches_of_fixed_length(op: str) -> None:

@@ -387,6 +387,26 @@ def test_group_query_attention(packed: int, past: int) -> None:
     agree("GroupQueryAttention", [*qkv, *cache, *lengths, *bias], 3, const=[6], **heads)
 
 
+def test_scores_that_attention_gives() -> None:
+    q, k, v, mask = f32(2, 5, 8), f32(2, 6, 8), f32(2, 6, 8), np.int32([[1, 1, 1, 0, 1, 1], [1] * 6])
+    bias = f32(2, 2, 5, 6)
+    for ins, more in (([q, k, v], {}), ([q, k, v, None, mask, bias], {}), ([q, k, v], {"unidirectional": 1})):
+        model, feeds = node("MultiHeadAttention", ins, 4, num_heads=2, **more)
+        for j in (2, 1):
+            model.graph.node[0].output[j] = ""
+            del model.graph.output[j]
+        model.graph.output[1].type.tensor_type.elem_type = 1  # which onnxruntime does not infer
+        for got, want in zip(ours(model, feeds)[-2:], runtime(model, feeds), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
+    empty = f32(1, 2, 0, 16)
+    ins = [f32(1, 4, 64), f32(1, 4, 32), f32(1, 4, 32), empty, empty, np.int32([3]), np.int32(4)]
+    for kind in (1, 2):
+        for more in ({}, {"softcap": 2.0}, {"local_window_size": 2}, {"smooth_softmax": 1}):
+            agree("GroupQueryAttention", ins, 4, const=[6], num_heads=4, kv_num_heads=2, qk_output=kind, **more)
+    with pytest.raises(MonoblocError, match="qk_output 3"):
+        load_onnx(node("GroupQueryAttention", ins, 4, const=[6], num_heads=4, kv_num_heads=2, qk_output=3)[0])
+
+
 def test_a_cache_of_fixed_length(tmp_path: Path, cache: Path) -> None:
     """Where the total length is known at run time only, the cache has its own: keys are written in place."""
     steps, size, held = 1, 16, 6

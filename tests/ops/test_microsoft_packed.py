@@ -137,5 +137,25 @@ def test_blocks_that_hold_their_scale(kind: int) -> None:
                            blk_quant_type=kind)[0])
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2, 8, 20, 30])
+def test_rows_of_blocks(kind: int) -> None:
+    """Half-precision scales of a sensible size; an index outside is the first row."""
+    width = {0: 128, 1: 64, 2: 18, 8: 34, 20: 18, 30: 64}[kind]
+    rows = some(np.uint8, 5, 2, width)
+    if kind in (2, 8, 20):
+        rows[:, :, :2] = RNG.uniform(0.01, 0.1, (5, 2, 1)).astype(np.float16).view(np.uint8)
+    else:
+        real = {0: np.float32, 1: np.float16, 30: np.float32}[kind]
+        x = RNG.standard_normal((5, 2, 32)).astype(real).view(np.uint8)
+        rows = x.reshape(5, 2, 32, 4)[..., 2:].reshape(5, 2, 64) if kind == 30 else x.reshape(5, 2, width)
+    data = np.ascontiguousarray(rows.reshape(5, -1))
+    for at in (np.int64([[0, 4, 2], [-1, 5, 1]]), np.int32([3])):
+        for to in (1, 10):
+            agree("GatherPacked", [data, at], const=[0], K=64, packed_type=kind, output_dtype=to)
+    for attrs, message in (({"K": 32}, "which need"), ({"packed_type": 14}, "the packed type 14")):
+        with pytest.raises(MonoblocError, match=message):
+            load_onnx(node("GatherPacked", [data, at], const=[0], **{"K": 64, "packed_type": kind, **attrs})[0])
+
+
 def test_compiled(tmp_path: Path, cache: Path) -> None:
     compiled(__name__, tmp_path, cache)
