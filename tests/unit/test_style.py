@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import monobloc
@@ -12,6 +13,7 @@ FILE_LINES, FUNCTION_LINES = 750, 80
 ENVIRONMENT = ("cli", "driver.py")  # the command line, and the user's cache folder for the Python interface
 
 
+@cache
 def trees() -> dict[str, tuple[str, ast.Module]]:
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
