@@ -188,6 +188,15 @@ def test_others() -> None:
         agree("GridSample", [f32(1, 2, 4, 5), grid], mode=mode, align_corners=1)
 
 
+def test_hashes() -> None:
+    for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64):
+        x = (RNG.standard_normal((3, 4)) * 1000).astype(np.int64).astype(dtype)
+        for more in ({}, {"positive": 0}, {"seed": 77}):
+            agree("MurmurHash3", [x], off=0, **more)
+    model, _ = node("MurmurHash3", [np.array([["", "a"], ["abcd", "é and more than eight"]], object)], const=[0])
+    np.testing.assert_array_equal(ours(model, {})[0], runtime(model, {})[0])
+
+
 def test_regions_are_cropped_and_resized() -> None:
     x, rois, at = f32(2, 3, 5, 6), F([[0, 0, 1, 1], [0.2, 0.1, 0.7, 1.3], [0.9, 0.8, 0.1, 0.2]]), np.int32([0, 1, 1])
     for mode in ("bilinear", "nearest"):
