@@ -78,9 +78,9 @@ class Extents:
     def _element(self, v: Value, k: int, depth: int) -> Value:
         if v.const is not None:
             return self.b.const(v.const.array.ravel()[k])
-        if v.type.rank == 0:
-            return v
         p = v.producer
+        if v.type.rank == 0 and (p is None or p.op != "Reshape"):
+            return v
         if p is not None and depth and v not in self.limits.each:
             if p.op == "Reshape":
                 return self.element(p.used[0], k, depth - 1)
@@ -98,6 +98,8 @@ class Extents:
             if opdef(p).elementwise and len(p.outputs) == 1 and all(x.type.size in (1, v.type.size) for x in p.used):
                 ins = [None if x is None else self.element(x, k % x.type.size, depth - 1) for x in p.inputs]
                 return self.b.emit(p.op, ins, p.attrs)[0]
+        if v.type.rank == 0:
+            return v
         starts, ones = np.unravel_index(k, v.shape), [1] * v.type.rank
         return reshape(self.b, slice_of(self.b, v, [(int(s), 1, 1) for s in starts]) if v.type.size > 1 else v,
                        ones[:0])

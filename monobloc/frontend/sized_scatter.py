@@ -22,16 +22,16 @@ from monobloc.ops.sized import Ragged
 
 
 def scatter_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """Places along one axis. Where the tensor's own size is data, it keeps it, and those are places in it."""
     x, at, updates = n.inputs[:3]
-    if not isinstance(x, Value):
-        return None
-    axis = axis_of(n.attrs.get("axis", 0), x.type.rank, n.op)
-    index, values = _together(e, at, updates, range(x.type.rank))
-    counts = _counts(at, updates)
-    index = _behind(e, index, x.shape[axis])
-    for a, count in counts.items():
-        index = e.one("Where", _there(e, index, a, count), index, e.const(x.shape[axis]))
-    return [_written(e, op, n, x, axis, index, values)]
+    sizes, v = e.sizes(x), value_of(x)  # type: ignore[arg-type]
+    axis = axis_of(n.attrs.get("axis", 0), v.type.rank, n.op)
+    index, values = _together(e, at, updates, range(v.type.rank))
+    room = v.shape[axis]
+    index = _behind(e, index, sizes[axis], room)
+    for a, count in _counts(at, updates).items():
+        index = e.one("Where", _there(e, index, a, count), index, e.const(room))
+    return [e.tensor(_written(e, op, n, v, axis, index, values), sizes)]
 
 
 def scatter_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -44,7 +44,7 @@ def scatter_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     if any(a >= last for a in counts):
         return None
     index, values = _together(e, at, updates, range(last))
-    first = _behind(e, _part(e, index, last, 0, 1), x.shape[0])
+    first = _behind(e, _part(e, index, last, 0, 1), e.const(x.shape[0]), x.shape[0])
     for a, count in counts.items():
         first = e.one("Where", _there(e, first, a, count), first, e.const(x.shape[0]))
     rest = [_part(e, e.size(index), last, 1, index.shape[-1] - 1)] if index.shape[-1] > 1 else []
@@ -73,12 +73,12 @@ def _part(e: Extents, v: Value, axis: int, first: int, count: int) -> Value:
     return slice_of(e.b, v, [(first, 1, count) if k == axis else (0, 1, d) for k, d in enumerate(v.shape)])
 
 
-def _behind(e: Extents, at: Value, size: int) -> Value:
-    """Places counted from the front; those outside are outside of one entry more, too"""
-    at, end = e.cast(at, DType.I64), e.const(size)
-    at = e.one("Where", e.one("Less", at, e.const(0)), e.one("Add", at, end), at)
-    inside = e.one("And", e.one("Less", at, end), e.one("GreaterOrEqual", at, e.const(0)))
-    return e.one("Where", inside, at, e.const(size + 1))
+def _behind(e: Extents, at: Value, size: Value, room: int) -> Value:
+    """Places counted from the front; those outside of the size are outside of the room and one entry more, too"""
+    at = e.cast(at, DType.I64)
+    at = e.one("Where", e.one("Less", at, e.const(0)), e.one("Add", at, size), at)
+    inside = e.one("And", e.one("Less", at, size), e.one("GreaterOrEqual", at, e.const(0)))
+    return e.one("Where", inside, at, e.const(room + 1))
 
 
 def _written(e: Extents, op: OpDef, n: OnnxNode, x: Value, axis: int, at: Value, values: Value) -> Value:

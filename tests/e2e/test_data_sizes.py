@@ -249,7 +249,7 @@ def test_the_command_line_takes_bounds(tmp_path: Path) -> None:
 # -- what is refused ------------------------------------------------------------------------------------
 REFUSED = {
     "sorted": ("s, u, v, u2 = Unique<axis = 0>(t)", "Unique of i64[<=12,2]"),
-    "written into": ("s = ScatterElements(t, k, k)", "ScatterElements of i64[<=12,2], i64[12,2]"),
+    "written into": ("s = ScatterND(t, k, k)", "ScatterND of i64[<=12,2], i64[12,2]"),
 }
 
 

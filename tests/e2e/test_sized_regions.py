@@ -74,7 +74,24 @@ def scattered() -> Model:
                   for n in (3, 0, 1, 2)], zero=ints(0), one=ints(1), low=np.int64(-3), high=np.int64(2))
 
 
-CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered]
+def levels() -> Model:
+    """Rows that come from two places, put together in their order, as detectors have it: into as many zeros"""
+    return Model("""g (float[6,3] x, int64[1] n) => (float[K,3,2] y) {
+        r = Slice(x, zero, n)  first = Gather<axis = 1>(r, at)  low = Less(first, none)  high = Not(low)
+        li0 = NonZero(low)  hi0 = NonZero(high)  li = Squeeze(li0, zero)  hi = Squeeze(hi0, zero)
+        la = Gather(r, li)  ha = Gather(r, hi)  lu = Unsqueeze(la, two)  hu = Unsqueeze(ha, two)
+        lw = Concat<axis = 2>(lu, lu)  hw = Concat<axis = 2>(hu, hu)
+        rs = Shape(first)  ls = Shape(lw)  rows0 = Gather(rs, at)  wide0 = Gather(ls, o)  deep0 = Gather(ls, t)
+        rows = Unsqueeze(rows0, zero)  wide = Unsqueeze(wide0, zero)  deep = Unsqueeze(deep0, zero)
+        shape = Concat<axis = 0>(rows, wide, deep)  y0 = ConstantOfShape(shape)
+        lc = Unsqueeze(li, onetwo)  hc = Unsqueeze(hi, onetwo)  hs = Shape(hw)
+        le = Expand(lc, ls)  he = Expand(hc, hs)  y1 = ScatterElements(y0, le, lw)
+        y = ScatterElements(y1, he, hw) }""",
+                 [{"x": f32(6, 3), "n": ints(n)} for n in (6, 3, 1)], zero=ints(0), at=np.int64(0), o=np.int64(1),
+                 t=np.int64(2), two=ints(2), onetwo=ints(1, 2), none=np.float32(0))
+
+
+CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered, levels]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
