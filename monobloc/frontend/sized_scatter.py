@@ -37,19 +37,18 @@ def scatter_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 def scatter_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     """Tuples of indices: what is not there has a first one behind the end"""
     x, at, updates = n.inputs[:3]
-    if not isinstance(x, Value):
-        return None
+    sizes, v = e.sizes(x), value_of(x)  # type: ignore[arg-type]
     counts = _counts(at, updates)
     last = value_of(at).type.rank - 1  # type: ignore[arg-type]
-    if any(a >= last for a in counts):
+    if any(a >= last for a in counts) or isinstance(x, Ragged) and set(x.counts) != {0}:
         return None
     index, values = _together(e, at, updates, range(last))
-    first = _behind(e, _part(e, index, last, 0, 1), e.const(x.shape[0]), x.shape[0])
+    first = _behind(e, _part(e, index, last, 0, 1), sizes[0], v.shape[0])
     for a, count in counts.items():
-        first = e.one("Where", _there(e, first, a, count), first, e.const(x.shape[0]))
+        first = e.one("Where", _there(e, first, a, count), first, e.const(v.shape[0]))
     rest = [_part(e, e.size(index), last, 1, index.shape[-1] - 1)] if index.shape[-1] > 1 else []
     index = e.b.emit("Concat", [first, *rest], {"axis": last})[0] if rest else first
-    return [_written(e, op, n, x, 0, index, values)]
+    return [e.tensor(_written(e, op, n, v, 0, index, values), sizes)]
 
 
 def _counts(*given: Any) -> dict[int, Value]:

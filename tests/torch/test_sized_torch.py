@@ -63,6 +63,7 @@ class Edges(nn.Module):
     """A graph without its loops, as layers of graphs have it; and elements that occur once"""
 
     def forward(self, x: Any, e: Any, v: Any) -> Any:
+        x = x.clone()
         values, places, often = torch.unique(x, return_inverse=True, return_counts=True)
         runs, where, long = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
         e = e[:, e[0] != e[1]]
@@ -70,8 +71,14 @@ class Edges(nn.Module):
         sums = torch.zeros(5, 3).index_add(0, e[1], v[e[0]])
         marked = torch.full((5,), 9.0).scatter(0, e[0], 2.0)
         best = torch.zeros(5).scatter_reduce(0, e[1], v[e[0], 0], "amax")
-        return [values, places, often, runs, where, long, torch.unique(x.view(4, 2), dim=0), degree, sums, marked, best,
-                runs[runs != 0]]
+        alone = torch.ones(5).scatter_reduce(0, e[1], v[e[0], 0], "prod", include_self=False)
+        weights = v[e[0], 1].clone()
+        loops = e[0] > e[1]
+        weights[loops] += degree[e[0]][loops]
+        weights[weights > 1] = 7.0
+        x[x > 1] = x[x > 1] - 5
+        found = [values, places, often, runs, where, long, torch.unique(x.view(4, 2), dim=0), runs[runs != 0]]
+        return [*found, degree, sums, marked, best, alone, weights, x]
 
 
 def test_edges_of_a_graph_and_what_is_unique(cache: Path) -> None:

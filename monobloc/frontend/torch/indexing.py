@@ -8,8 +8,9 @@ import numpy as np
 
 from monobloc.frontend.sized_folds import highest, lowest
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
+from monobloc.frontend.torch.sized import SCATTER_KINDS, ragged_rows
 from monobloc.frontend.torch.sized import index as sized_index
-from monobloc.frontend.torch.sized import ragged_rows
+from monobloc.frontend.torch.sized import index_put as sized_index_put
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 
@@ -166,6 +167,8 @@ def index_put(n: AtenNode) -> Results:
 def _masked_put(n: AtenNode, x: Value, given: Sequence[Value | None], values: Value) -> Value:
     """x[mask] = value: chosen by the mask"""
     mask = given[0]
+    if len(given) == 1 and mask is not None and mask.type.rank == 1 and (values.type.size != 1 or n.get("accumulate")):
+        return sized_index_put(n)  # type: ignore[no-any-return]
     if len(given) != 1 or mask is None or values.type.size != 1 or n.get("accumulate"):
         n.unsupported("writing several values by a mask that is data", hints=["write it with `torch.where`"])
     mask = n.reshape(mask, [*mask.shape, *[1] * (x.type.rank - mask.type.rank)])
@@ -177,8 +180,7 @@ def scattered(reduction: str, source: str) -> Reader:
         x, at = n.x(), whole(n, n.x("index"))
         kind = reduction
         if "reduce" in n.args and n["reduce"] is not None:
-            kind = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
-                    "mean": "mean"}.get(n["reduce"], "")
+            kind = SCATTER_KINDS.get(n["reduce"], "")
             if not kind or kind == "mean" and not x.dtype.is_float:
                 n.unsupported(f"scatter of {x.type} with the reduction {n['reduce']}")
         src = n.scalar(n[source], x.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from monobloc.frontend.extents import Extents, Tensor, value_of
+from monobloc.frontend.sized_folds import highest, lowest
 from monobloc.frontend.sized_shapes import broadcast
 from monobloc.frontend.torch.creation import READERS as CREATION
 from monobloc.frontend.torch.elementwise import READERS as ELEMENTWISE
@@ -24,6 +25,9 @@ from monobloc.ops.sized import Ragged
 HINT = "give it a fixed size: `torch.where`, `topk`"
 FAR = (1 << 63) - 1
 I64 = DType.I64
+SCATTER_KINDS = {
+    "add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min", "mean": "mean",
+}  # fmt: skip
 LIKE = {name for name in CREATION if "_like." in name or name.startswith("fill.")}
 
 
@@ -261,17 +265,36 @@ def unique_consecutive(n: AtenNode) -> Results:
 # -- writes -----------------------------------------------------------------------------------------------
 def scatter(reduction: str, source: str) -> Reader:
     def read(n: AtenNode) -> Results:
-        kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
-        kind = kinds.get(n["reduce"], "") if n.get("reduce") else reduction
-        if not kind or n.get("include_self", True) is False:
+        kind = SCATTER_KINDS.get(n["reduce"], "") if n.get("reduce") else reduction
+        if not kind or kind == "mean":
             n.unsupported("a scatter of this kind of a tensor whose size depends on data")
         x, at = tensor(n), cast(n, tensor(n, "index"), I64)
         src = tensor(n, source) if not isinstance(n[source], (int, float)) else n.expand(
             n.scalar(n[source], x.dtype), value_of(at).shape)
         axis = n.axis_of(n["dim"], rank_of(x))
+        if n.get("include_self", True) is False:  # what was there is what changes nothing
+            start = {"max": lowest(x.dtype), "min": highest(x.dtype), "mul": 1}.get(kind, 0)
+            room = n.expand(n.scalar(start, x.dtype), value_of(at).shape)
+            x = onnx(n, "ScatterElements", x, at, room, axis=axis)
         return onnx(n, "ScatterElements", x, at, cast(n, src, x.dtype), axis=axis, reduction=kind)
 
     return read
+
+
+def index_put(n: AtenNode) -> Results:
+    """x[mask] = values, one value or as many as the mask marks; and rows at places"""
+    x, given = tensor(n), n["indices"]
+    if any(v is None for v in given) or any(v.dtype is DType.BOOL for v in given[1:]):
+        n.unsupported("writing like this to a tensor whose size depends on data")
+    at = marked(n, given[0]) if given[0].dtype is DType.BOOL and rank_of(given[0]) == 1 else cast(n, given[0], I64)
+    if given[0].dtype is DType.BOOL and (rank_of(given[0]) != 1 or len(given) > 1):
+        n.unsupported("writing by a mask of several dimensions to a tensor whose size depends on data")
+    ats = [at, *(cast(n, v, I64) for v in given[1:])]
+    wide = [onnx(n, "Unsqueeze", v, n.b.ints([rank_of(v)])) for v in ats]
+    places = onnx(n, "Concat", *wide, axis=rank_of(at)) if len(wide) > 1 else wide[0]
+    rows = [*sizes_of(n, at), *sizes_of(n, x)[len(ats) :]]
+    values = onnx(n, "Expand", cast(n, tensor(n, "values"), x.dtype), as_list(n, rows))
+    return onnx(n, "ScatterND", x, places, values, reduction="add" if n.get("accumulate") else "none")
 
 
 def index_add(n: AtenNode) -> Results:
@@ -397,7 +420,7 @@ SIZED: dict[str, Reader] = {
     "embedding.default": picked, "gather.default": gather,
     "scatter_add.default": scatter("add", "src"), "scatter.src": scatter("none", "src"),
     "scatter.value": scatter("none", "value"), "scatter_reduce.two": scatter("none", "src"),
-    "index_add.default": index_add,
+    "index_add.default": index_add, "index_put.default": index_put,
     **{f"sum.{k}": folded("ReduceSum") for k in ("default", "dim_IntList")},
     **{f"mean.{k}": folded("ReduceMean") for k in ("default", "dim")},
     **{f"prod.{k}": folded("ReduceProd") for k in ("default", "dim_int")},
