@@ -75,7 +75,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "name": _flag(str, "--name", metavar="NAME", group=MODEL, help="prefix of the C names (default: the stem)"),
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL,
-                     help="size of a symbolic dimension; `1,4,8`, `1..8` or `32..640:32`: a run chooses one"),
+                     help="size of a symbolic dimension, `MODEL.BATCH=4` of one of several models; "
+                          "`1,4,8`, `1..8` or `32..640:32`: a run chooses one"),
         "strings": _flag(int, "--strings", metavar="N", group=MODEL, least=1,
                          help="room for each string of an input, in bytes (default 64)"),
         "max_trips": _many("--max-trips", metavar="LOOP=100", group=MODEL,

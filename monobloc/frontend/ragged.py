@@ -17,6 +17,7 @@ from monobloc.errors import UnsupportedError
 from monobloc.frontend.extents import Extents, Tensor, value_of
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode, graph_inputs_behind
+from monobloc.frontend.sized_choice import CHOICES
 from monobloc.frontend.sized_folds import FOLDS
 from monobloc.frontend.sized_regions import REGIONS
 from monobloc.frontend.sized_scatter import SCATTERS
@@ -32,7 +33,7 @@ from monobloc.ops.sized import Ragged
 # The axis of the result, by node, position, room and axis
 Rule = Callable[[OnnxNode, int, Value, int], int | None]
 NO_AXIS = -1
-ALONG = {**FOLDS, **WINDOWS, **REGIONS, **SCATTERS}
+ALONG = {**FOLDS, **WINDOWS, **REGIONS, **SCATTERS, **CHOICES}
 
 
 def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequence[Tensor | None]:
