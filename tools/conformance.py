@@ -70,7 +70,7 @@ class Different:
 
 
 _RESIZE = "takes the size before it is rounded; onnxruntime, and we, the size that the output has"
-_HALF = "rounds to half precision after every step; we keep single precision in groups and where memory has room, which is nearer"
+_HALF = "rounds to half precision after every step; we keep single precision where it is free, which is nearer"
 DIFFERENT = {
     "node/test_resize_downsample_scales_linear_align_corners": Different(_RESIZE, (1, 4)),
     "node/test_resize_downsample_scales_cubic_align_corners": Different(

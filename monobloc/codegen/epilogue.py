@@ -39,7 +39,7 @@ def epilogue_expr(body: Graph | None, at: tuple[Expr, ...], outer: dict[Value, V
     if body is None:
         return ACC
     root = body.nodes[0]
-    acc = ACC if root.outputs[0].dtype is DType.F32 else ACC_INT
+    acc = ACC if root.outputs[0].dtype.is_float else ACC_INT
     env: dict[Value, Fn] = {root.outputs[0]: lambda *_: acc}
     for v in body.inputs:
         env[v] = reader(outer[v])

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from monobloc.ir.codes import ROUND_MODES, encode
-from monobloc.ir.expr import BOOL, Expr, call, cast, lift
-from monobloc.ir.graph import Value
+from monobloc.ir.expr import BOOL, Expr, Fn, call, cast, lift
+from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case
 from monobloc.ops.contract import INF, NAN, Edge, f16, f32, i8, i32
@@ -109,6 +109,27 @@ def _code_cases(rng: np.random.Generator, d: DType) -> Iterator[Case]:
             yield Case((x,), attrs, f"{np.dtype(kind).name}_{d.value}_{saturate}_{mode}")
     yield Case((rng.integers(-99, 99, 50),), {"to": d}, f"i64_{d.value}")
     yield Case((np.array([True, False]),), {"to": d}, f"bool_{d.value}")
+
+
+class Rounded(Elementwise):
+    """The same half, rounded: inside a group it may be held more exactly than its type (`passes/rounded.py`)"""
+
+    name = "Rounded"
+    internal = True
+    tol = EXACT
+    example = {}
+
+    def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
+        assert xs[0] is not None
+        return xs[0]
+
+    def expr(self, n: Node, *xs: Fn | None) -> Fn:
+        x, half = xs[0], n.outputs[0].dtype  # a kernel's sum is a float32
+        assert x is not None
+        return lambda *i: call("cast", x(*i), dtype=half)
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case((rng.standard_normal((4, 5)).astype(np.float16),), {}, "half")
 
 
 class BitCast(Elementwise):

@@ -44,7 +44,7 @@ def node_functions(node: Node, fn_of: Callable[[Value], Fn]) -> list[Fn]:
     """The functions of a node's outputs, given those of its inputs."""
     out = opdef(node).expr(node, *[None if v is None else fn_of(v) for v in node.inputs])
     fns = out if isinstance(out, list) else [out]
-    return [memoized(f if node.op == "Cast" else unrounded(f)) for f in fns]
+    return [memoized(f if node.op in ("Cast", "Rounded") else unrounded(f)) for f in fns]
 
 
 def unrounded(f: Fn) -> Fn:

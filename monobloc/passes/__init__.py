@@ -69,6 +69,7 @@ def pipeline() -> list[Pass]:
         outputs,
         patterns,
         ranges,
+        rounded,
         select,
         share,
         widen,
@@ -77,6 +78,7 @@ def pipeline() -> list[Pass]:
     return [
         control.Control(),  # a branch that constants choose, a loop that never runs; regions take what they read
         exact.Exact(),  # strict: what is quantized is computed in integers and rounded once
+        rounded.Rounded(),  # strict: halves are rounded after every operator
         integer.Integer(),  # quantized products are integer products
         constants.Constants(),  # what depends on constants only is computed
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart

@@ -42,8 +42,6 @@ MB_OVERLOAD int32_t mb_mul(int32_t a, int32_t b) { return (int32_t)((uint32_t)a 
 /* A float that becomes an integer has been cut to its range. */
 MB_OVERLOAD mb_vf mb_float_of(mb_vi a) { return __builtin_convertvector(a, mb_vf); }
 MB_OVERLOAD float mb_float_of(int32_t a) { return (float)a; }
-MB_OVERLOAD mb_vf mb_float_of(mb_vf a) { return a; } /* halves are floats in an epilogue */
-MB_OVERLOAD float mb_float_of(float a) { return a; }
 MB_OVERLOAD mb_vi mb_int_of(mb_vf a) { return __builtin_convertvector(a, mb_vi); }
 MB_OVERLOAD int32_t mb_int_of(float a) { return (int32_t)a; }
 MB_OVERLOAD mb_vi mb_bits_of(mb_vf a) { return (mb_vi)a; }
