@@ -121,8 +121,22 @@ class QLinearAveragePool(Quantized):
     def between(self, b: Any, n: Any, x: Value) -> Value:
         last = bool(n.attrs.get("channels_last", 0))
         attrs = {k: v for k, v in n.attrs.items() if k != "channels_last"}
-        y = read_as(b, n, "AveragePool", [channels_first(b, x) if last else x], **attrs)
+        x = channels_first(b, x) if last else x
+        y = whole_windows(b, x, read_as(b, n, "AveragePool", [x], **attrs))
         return channels_last(b, y) if last else y
+
+
+def whole_windows(b: Any, x: Value, y: Value) -> Value:
+    """Where padding counts, onnxruntime counts all of a window, what lies behind the padding too"""
+    a = y.producer.attrs if y.producer is not None else {}
+    if not a.get("ceil_mode") or not a["count_include_pad"]:
+        return y
+    rank = x.type.rank - 2
+    begin, end = a["pads"][:rank], a["pads"][rank:]
+    sizes = zip(x.shape[2:], y.shape[2:], a["kernel_shape"], a["strides"], a["dilations"], begin, end, strict=True)
+    over = [e + max(0, (out - 1) * s + (k - 1) * d + 1 - (size + p + e)) for size, out, k, s, d, p, e in sizes]
+    wide = b.one("Pad", x, None, pads=[0, 0, *begin, 0, 0, *over], mode="constant")
+    return b.one("AveragePool", wide, **a | {"pads": [0] * 2 * rank, "ceil_mode": 0})
 
 
 class QLinearGlobalAveragePool(Quantized):

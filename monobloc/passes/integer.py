@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.ops.quant import limits
@@ -34,6 +35,7 @@ from monobloc.passes.rewrite import Rule, apply_rules, made_by, only_use
 
 F32, I32 = DType.F32, DType.I32
 INTEGERS = (*BYTES, *SHORTS)
+EXACT_IN_F32 = 1 << 24
 MAX_TERMS = (1 << 31) // (255 * 128) - 1  # products of bytes that an int32 holds for sure
 WHOLE_MOVES = ("Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten")
 MOVES = (*WHOLE_MOVES, "MaxPool")
@@ -304,6 +306,9 @@ CLOSE: dict[str, Sequence[Rule]] = {
 # -- weights ------------------------------------------------------------------------------------------
 def _prepare(g: Graph, node: Node, ctx: PassContext) -> bool:
     """Weights as signed bytes, their zero point gone where they stay bytes without it."""
+    if _both_computed(node):
+        _multiply_floats(g, node)
+        return True
     why = _obstacle(node)
     if why:
         ctx.reason(node, Integer.name, f"loops: {why}")
@@ -344,6 +349,46 @@ def _obstacle(node: Node) -> str:
     if node.op == "MatMulInteger":
         return "" if all(d == 1 for d in w.shape[:-2]) else "there is a matrix of weights for every batch"
     return "" if x.type.rank in (3, 4) else f"a convolution over {x.type.rank - 2} axes"
+
+
+def _both_computed(node: Node) -> bool:
+    """Matrices of bytes that come when it runs, of which float32 has every sum exactly"""
+    x, w, *zeros = [*node.inputs, None, None][:4]
+    assert x is not None and w is not None
+    if node.op != "MatMulInteger" or w.const is not None or not {x.dtype, w.dtype} <= set(BYTES):
+        return False
+    if not x.type.size or not w.type.size or any(z is not None and z.type.size != 1 for z in zeros):
+        return False
+    return not is_open(x.shape[-1]) and x.shape[-1] * math.prod(map(_span, (x, w), zeros)) <= EXACT_IN_F32
+
+
+def _span(v: Value, zero: Value | None) -> int:
+    """How far its elements may be from the zero point"""
+    lo, hi = limits(v.dtype)
+    if zero is not None and zero.const is None:
+        return hi - lo
+    z = 0 if zero is None or zero.const is None else int(zero.const.array.reshape(()))
+    return max(hi - z, z - lo)
+
+
+def _multiply_floats(g: Graph, node: Node) -> None:
+    """product(x, w) = int(float(x - zx) @ float(w - zw)): a kernel of packed bytes wants its weights before it runs"""
+    b = Builder(g, before=node, locs=node.locs, name=node.name)
+    x, w, zx, zw = [*node.inputs, None, None][:4]
+    g.release([node])
+
+    def real(v: Value | None, zero: Value | None) -> Value:
+        wide = b.one("Cast", v, to=F32)
+        if zero is None:
+            return wide
+        return b.one("Sub", wide, b.one("Reshape", b.one("Cast", zero, to=F32), shape=[]))
+
+    y = b.one("MatMul", real(x, zx), real(w, zw))
+    acc = node.outputs[0]
+    for user in list(dict.fromkeys(acc.users)):
+        if user.op == "Cast" and user.attrs["to"] is F32:
+            g.replace(user.outputs[0], y)
+    g.replace(acc, b.one("Cast", y, to=I32))
 
 
 def _take_zeros_off(g: Graph, node: Node) -> None:

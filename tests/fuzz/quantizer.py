@@ -66,7 +66,7 @@ class Quantized(Builder):
     def differs(self, got: np.ndarray, want: np.ndarray) -> str:
         """Steps of 16 bits are finer than what float32 sums"""
         step = 0.0
-        if got.shape == want.shape and any(x.dtype.itemsize == 2 for x in self.values.values() if x.dtype.kind in "iu"):
+        if got.shape == want.shape and sixteen(self):
             step = 1.0 if want.dtype.kind in "iu" else self.largest_scale()
         near = step and np.abs(got.astype(np.float64) - want).max(initial=0) <= SIXTEEN * step
         return "" if near and got.dtype == want.dtype else differs(got, want)
@@ -75,6 +75,11 @@ class Quantized(Builder):
         """Of values of 16 bits"""
         wide = (n for n in self.nodes if n.op_type == "QuantizeLinear" and self.values[n.output[0]].dtype.itemsize == 2)
         return max((float(self.values[n.input[1]].max()) for n in wide), default=0.0)
+
+
+def sixteen(b: Quantized) -> bool:
+    """Whether integers of 16 bits take part"""
+    return any(x.dtype.itemsize == 2 for x in b.values.values() if x.dtype.kind in "iu")
 
 
 # -- what is quantized --------------------------------------------------------------------------------
@@ -94,9 +99,11 @@ def _quantized(b: Builder, how: dict[str, Any]) -> Quantized | None:
                 _powers_of_two(made)
             for _ in range(TRIES):
                 m = Quantized(b.seed, made, _feeds(b), text + " moved" * powers)
+                if not all(np.isfinite(x).all() for x in m.values.values() if x.dtype == np.float32):
+                    continue
                 if not ties(m, powers):
                     return m
-        return m if how.get("x", "").endswith("16") else None
+        return m if sixteen(m) else None
     except Exception:  # noqa: BLE001 - onnxruntime does not run what its quantizer wrote
         return None
 
@@ -233,6 +240,7 @@ STEPS: dict[str, Callable[[onnx.NodeProto, Values, Quantized], np.ndarray]] = { 
     "QLinearAdd": lambda n, v, b: (_real(v, 0) + _real(v, 3)) / v[6],
     "QLinearMul": lambda n, v, b: _real(v, 0) * _real(v, 3) / v[6],
     "QLinearGlobalAveragePool": lambda n, v, b: _mean(n, _real(v, 0)) / v[3],
+    "QLinearAveragePool": lambda n, v, b: _pooled(n, _real(v, 0), b) / v[3],
 }
 
 
@@ -243,6 +251,12 @@ def _resized(n: onnx.NodeProto, b: Quantized) -> np.ndarray:
         return np.zeros(())
     y = b._run(n, given | {n.input[0]: given[n.input[0]].astype(np.float32)}, list(n.output))
     return np.zeros(()) if y is None else y[0].astype(np.float64) + 0.5
+
+
+def _pooled(n: onnx.NodeProto, x: np.ndarray, b: Quantized) -> np.ndarray:
+    attrs = {a.name: helper.get_attribute_value(a) for a in n.attribute if a.name != "channels_last"}
+    y = b._run(helper.make_node("AveragePool", ["x"], ["y"], **attrs), {"x": x.astype(np.float32)}, ["y"])
+    return np.zeros(()) if y is None else y[0].astype(np.float64)
 
 
 def _leaky(x: np.ndarray, alpha: float) -> np.ndarray:

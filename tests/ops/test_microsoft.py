@@ -126,7 +126,8 @@ def test_quantized_functions(dtype: Any) -> None:
 def test_quantized_pools(dtype: Any, last: int) -> None:
     x, rest = some(dtype, 2, 6, 5, 4), [F(0.05), dtype(3), F(0.04), dtype(11)]
     agree("QLinearGlobalAveragePool", [x, *rest], const=[1, 2, 3, 4], channels_last=last)
-    for more in ({"pads": [1, 1, 1, 1]}, {"pads": [1, 0, 0, 1], "count_include_pad": 1}, {"ceil_mode": 1}):
+    for more in ({"pads": [1, 1, 1, 1]}, {"pads": [1, 0, 0, 1], "count_include_pad": 1}, {"ceil_mode": 1},
+                 {"pads": [1, 0, 1, 1], "count_include_pad": 1, "ceil_mode": 1}):
         agree(
             "QLinearAveragePool", [x, *rest], const=[1, 2, 3, 4], channels_last=last, kernel_shape=[2, 3],
             strides=[2, 2], **more,
