@@ -8,7 +8,8 @@ asks it with its query:
     S = S + k r'
     y = scale * S' q
 
-`DeltaRule` is that loop over time, one head a turn of the loop outside; all the rest is read as other operators.
+`DeltaRule` is that loop over time (mb/delta.h), one head a turn of the loop outside; all the rest is read as other
+operators.
 """
 
 from __future__ import annotations
@@ -84,13 +85,9 @@ class DeltaRule(OpDef):
         q, k, v, factor, beta, first = [*n.inputs, *[None] * 3][:6]
         assert q is not None and k is not None and v is not None
         (batch, steps, hq, width), hk, (h, size) = q.shape, k.shape[2], v.shape[2:]
-        decay = "" if factor is None else f"""
-    const float *f = {c.ptr(factor)} + (at * {h} + h) * {factor.shape[3]};
-    for (long i = 0; i < {width}; i++)
-      for (long j = 0; j < {size}; j++) s[i * {size} + j] *= f[{"i" if factor.shape[3] > 1 else "0"}];"""
-        delta = "" if beta is None else f"""
-    for (long i = 0; i < {width}; i++)
-      for (long j = 0; j < {size}; j++) r[j] -= k[i] * s[i * {size} + j];
+        f, by = ("0", 0) if factor is None else (
+            f"{c.ptr(factor)} + (at * {h} + h) * {factor.shape[3]}", int(factor.shape[3] > 1))
+        last = "" if beta is None else f"""
     const float beta = {c.ptr(beta)}[at * {h} + h];
     for (long j = 0; j < {size}; j++) r[j] *= beta;"""
         start = "0" if first is None else f"{c.ptr(first)}[p * {width * size} + i]"
@@ -105,17 +102,13 @@ for (long p = tid; p < B * {h}; p += nt) {{
   for (long t = 0; t < T; t++) {{
     const long at = p / {h} * T + t;
     const float *k = {c.ptr(k)} + (at * {hk} + h / {h // hk}) * {width};
-    const float *v = {c.ptr(v)} + (at * {h} + h) * {size};{decay}
-    for (long j = 0; j < {size}; j++) r[j] = v[j];{delta}
-    for (long i = 0; i < {width}; i++)
-      for (long j = 0; j < {size}; j++) s[i * {size} + j] += k[i] * r[j];
-    for (long o = h * {outs // h}; o < (h + 1) * {outs // h}; o++) {{
-      const float *q = {c.ptr(q)} + (at * {hq} + o / {outs // hq}) * {width};
-      float *y = {c.ptr(n.outputs[0])} + (at * {outs} + o) * {size};
-      for (long j = 0; j < {size}; j++) y[j] = 0;
-      for (long i = 0; i < {width}; i++)
-        for (long j = 0; j < {size}; j++) y[j] += {scale}f * q[i] * s[i * {size} + j];
-    }}
+    const float *v = {c.ptr(v)} + (at * {h} + h) * {size};
+    for (long j = 0; j < {size}; j++) r[j] = v[j];
+    mb_delta_ask({width}, {size}, s, {f}, {by}, {"0" if beta is None else "k"}, r);{last}
+    for (long o = h * {outs // h}; o < (h + 1) * {outs // h}; o++)
+      mb_delta_add({width}, {size}, s, o > h * {outs // h} ? 0 : k, r,
+                   {c.ptr(q)} + (at * {hq} + o / {outs // hq}) * {width}, {scale}f,
+                   {c.ptr(n.outputs[0])} + (at * {outs} + o) * {size});
   }}
 }}
 """
@@ -136,6 +129,8 @@ for (long p = tid; p < B * {h}; p += nt) {{
         yield make("gated", 2, 4, (6, 3, 3), 4, 4, 4)
         yield make("linear_first", 1, 1, (1, 3, 3), 5, 2, 0)
         yield make("delta", 1, 0, (1, 1, 1), 2, 2, 1)
+        yield make("delta_first_tiles", 1, 2, (4, 2, 2), 9, 87, 9)
+        yield make("gated_tiles", 1, 2, (2, 2, 2), 3, 64, 1)
 
 
 def attended(
