@@ -177,9 +177,11 @@ class _File:
         return self._window[at - self._at]
 
     def raw(self, at: int, end: int) -> Raw:
+        path, seen = self.path, self.seen  # who reads later must not hold what was read meanwhile
+
         def read() -> memoryview:
-            with self.path.open("rb") as f:
-                return memoryview(read_at(f.fileno(), at, end - at, self.seen, self.path.name))
+            with path.open("rb") as f:
+                return memoryview(read_at(f.fileno(), at, end - at, seen, path.name))
 
         return Raw(end - at, read)
 

@@ -47,6 +47,7 @@ class Const:
         assert array is not None or load is not None
         self._array, self._key, self._load, self._once = array, key, load, once
         self._lent: Callable[[], np.ndarray | None] = lambda: None
+        self._most = KEPT  # bytes of data that stay
         self.source, self.panels = source, panels
 
     @property
@@ -55,8 +56,8 @@ class Const:
         if found is None:
             assert self._load is not None
             found = self._load()
-            if found.nbytes <= KEPT or self._once:
-                self._array, self._load = found, None
+            if found.nbytes <= self._most or self._once:
+                self._array = found
             else:
                 self._lent = weakref.ref(found)
         return found
@@ -66,11 +67,15 @@ class Const:
         """Whether there are sizes among its elements; such are never read from anywhere, so nothing is read here."""
         return self._array is not None and has_open(self._array)
 
-    def spool(self, keep: Callable[[np.ndarray], Callable[[], np.ndarray] | None]) -> None:
-        """Large data that are only here go to where `keep` puts them, which tells how to read them again."""
+    def spool(self, keep: Callable[[np.ndarray], Callable[[], np.ndarray] | None], most: int = KEPT) -> None:
+        """Data larger than `most` leave memory; what can be read nowhere else goes to where `keep` puts it."""
         array = self._array
-        if array is not None and array.nbytes > KEPT and not has_open(array) and (load := keep(array)) is not None:
+        if array is None or array.nbytes <= most or has_open(array):
+            return
+        load = keep(array) if self._load is None or self._once else self._load
+        if load is not None:
             self._array, self._load, self._once, self._lent = None, load, False, weakref.ref(array)
+            self._most = most
 
     @property
     def key(self) -> str:

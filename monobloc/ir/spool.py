@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from monobloc.errors import InternalError
-from monobloc.ir.graph import Value
+from monobloc.ir.graph import KEPT, Value
 
 
 class Spool:
@@ -25,11 +25,11 @@ class Spool:
         self._file: IO[bytes] | None = None
         self._end = 0
 
-    def settle(self, constants: Iterable[Value]) -> None:
-        """What is large and only in memory goes to the file."""
+    def settle(self, constants: Iterable[Value], most: int = KEPT) -> None:
+        """What is larger than that and only in memory goes to the file."""
         for v in constants:
             if v.const is not None:
-                v.const.spool(self.keep)
+                v.const.spool(self.keep, most)
 
     def keep(self, array: np.ndarray) -> Callable[[], np.ndarray] | None:
         """How to read the array again; None where there is no room for it."""

@@ -13,11 +13,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from monobloc.errors import ModelError
+from monobloc.frontend import source
 from monobloc.frontend.importer import load_onnx
-from monobloc.ir.graph import KEPT, Const, Graph
+from monobloc.ir.graph import KEPT, Const, Graph, content_key
 from monobloc.ir.spool import Spool
 from monobloc.ir.types import DType, TensorType
+from monobloc.link.lowerings import Lowerings
+from monobloc.link.objects import Module
 from monobloc.object import ar
+from monobloc.options import Options
 
 LARGE = KEPT // 4 + 1  # floats
 
@@ -74,6 +78,33 @@ def test_a_full_disk_costs_memory_and_nothing_else(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "pwrite", full)
     c.spool(Spool().keep)
     assert np.array_equal(c.array, np.arange(LARGE))
+
+
+def test_of_a_program_that_is_done_no_weights_stay(tmp_path: Path) -> None:
+    """A thousand small ones are a large one. The model's are read again, those that passes made are in a file."""
+    rng = np.random.default_rng(4)
+    weights = {"w": rng.standard_normal((40, 24)).astype(np.float32), "b": rng.standard_normal(24).astype(np.float32)}
+    x, y = (helper.make_tensor_value_info(p, TensorProto.FLOAT, [2, n]) for p, n in (("x", 40), ("y", 24)))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "b"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, n) for n, w in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    given = load_onnx(tmp_path / "m.onnx").graph
+    low = Lowerings().of(Module(given, "m", "m", "m.onnx"), Options())
+    for part in (part for g in (given, low.graph) for part in g.tree()):
+        held = {v.name: v.type.bytes for v in part.constants() if v.const is not None and v.const._array is not None}
+        assert all(n <= 512 for n in held.values()), held
+    for name, w in weights.items():
+        (const,) = (v.const for v in given.constants() if v.name == name)
+        assert const is not None and np.array_equal(const.array, w) and const.key == content_key(w)
+    packed = {v.const.array.size for v in low.weights.values() if v.const is not None}
+    assert packed and max(packed) >= 40 * 24
+
+
+def test_nothing_holds_what_was_read_while_looking_for_weights(tmp_path: Path) -> None:
+    model(tmp_path / "m.onnx", external=False)
+    const = load_onnx(tmp_path / "m.onnx").graph.outputs[0][1].const
+    gc.collect()
+    assert const is not None and not [x for x in gc.get_objects() if isinstance(x, source._File)]
 
 
 # -- files ---------------------------------------------------------------------------------------------
