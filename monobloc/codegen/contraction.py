@@ -169,10 +169,12 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
     elif n % (nv * vl):
         kinds.append(("tail", 1, "0", pf))
     lines = _made_in_run("gemm", fixed, epilogue)
+    panels = _panels(desc, vl, t.vector_registers) if streams else {}
+    ku = {mr: tiles.chains(mr, nv * panels.get(mr, 1)) for mr in range(most + 1) if mr}  # the same sums, joined or not
     for name, tail, how, ahead in kinds:
         least = (most + 1) // 2 if streams and name == "full" else 1  # rows of several tiles have none below
         leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in _heights(desc["m"], least, most)}
-        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {tail}, {how}, {ahead})"
+        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {ku[mr]}, {tail}, {how}, {ahead})"
                   for mr, leaf in leaves.items()]
         table = ", ".join(leaves.get(mr, "0") for mr in range(most + 1))
         lines.append(f"static mb_gemm_leaf *const {KERNEL}_{name}[] = {{{table}}};")
@@ -181,7 +183,7 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
         last = f"d.n < MB_VL ? {KERNEL}_small : {KERNEL}_shifted"
     first = f"d.m <= {most} ? {KERNEL}_once : {KERNEL}_full" if streams else f"{KERNEL}_full"
     last = first if last == f"{KERNEL}_{kinds[0][0]}" or last == f"{KERNEL}_once" else last
-    joined = _joined_leaves(desc, vl, t.vector_registers) if streams else []
+    joined = _joined_leaves(panels, ku)
     call = joined.pop() if joined else ""
     return [*lines, *joined, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last}, {call})"]
 
@@ -228,18 +230,24 @@ def _heights(m: int, least: int, most: int) -> Sequence[int]:
     return range(max(least, min(lower(m), most // 2)), most + 1)
 
 
-def _joined_leaves(desc: Mapping[str, int], vl: int, nvreg: int) -> list[str]:
+def _panels(desc: Mapping[str, int], vl: int, nvreg: int) -> dict[int, int]:
+    """How many panels a tile takes at once, by its rows, where it takes several."""
+    heights = range(max(lower(desc["m"]), 1), tiles.max_mr(2 * desc["nv"], vl, nvreg) + 1)
+    found = {mr: tiles.joined_panels(mr, desc["n"], desc["nv"], vl, nvreg) for mr in heights}
+    return {mr: panels for mr, panels in found.items() if panels}
+
+
+def _joined_leaves(panels: Mapping[int, int], ku: Mapping[int, int]) -> list[str]:
     """Leaves over several panels, for rows that are few; the last line is how they are called."""
-    least, most = max(lower(desc["m"]), 1), tiles.max_mr(2 * desc["nv"], vl, nvreg)
-    joined = [tiles.joined_panels(mr, desc["n"], desc["nv"], vl, nvreg) if mr >= least else 0 for mr in range(most + 1)]
-    if not any(joined):
+    if not panels:
         return []
-    names = [f"{KERNEL}_joined{mr}" if panels else "0" for mr, panels in enumerate(joined)]
-    leaves = [f"MB_GEMM_JOINED_LEAF({names[mr]}, {KERNEL}_d, {KERNEL}_epi, {mr}, {panels}, {tiles.PF_STREAM})"
-              for mr, panels in enumerate(joined) if panels]
+    rows = range(max(panels) + 1)
+    names = [f"{KERNEL}_joined{mr}" if mr in panels else "0" for mr in rows]
+    leaves = [f"MB_GEMM_JOINED_LEAF({names[mr]}, {KERNEL}_d, {KERNEL}_epi, {mr}, {ku[mr]}, {n}, {tiles.PF_STREAM})"
+              for mr, n in panels.items()]
     return [*leaves, f"static mb_gemm_leaf *const {KERNEL}_joined[] = {{{', '.join(names)}}};",
-            f"static const int {KERNEL}_panels[] = {{{', '.join(map(str, joined))}}};",
-            f"MB_GEMM_JOINED({KERNEL}_panels, {KERNEL}_joined, {most})"]
+            f"static const int {KERNEL}_panels[] = {{{', '.join(str(panels.get(mr, 0)) for mr in rows)}}};",
+            f"MB_GEMM_JOINED({KERNEL}_panels, {KERNEL}_joined, {max(panels)})"]
 
 
 # -- Conv ---------------------------------------------------------------------------------------------

@@ -101,19 +101,18 @@ def _best_nv(m: int, n: int, k: int, vl: int, nvreg: int) -> int:
     return min(range(1, most + 1), key=lambda nv: (cost(nv), nv))
 
 
-def _chains(mr: int, nv: int) -> int:
+def chains(mr: int, nv: int) -> int:
     """Interleaved sums that hide the latency of an FMA when accumulators are few."""
-    chains = 1
-    while chains * 2 * mr * nv <= 8:
-        chains *= 2
-    return chains
+    out = 1
+    while out * 2 * mr * nv <= 8:
+        out *= 2
+    return out
 
 
 def joined_panels(mr: int, n: int, nv: int, vl: int, nvreg: int) -> int:
     """How many packed panels a tile of few rows takes at once: as many as leave registers for the sums, 0: one."""
     panels, rest = divmod(n, nv * vl)
-    fits = [j for j in (3, 2) if not rest and panels % j == 0 and panels >= 4 * j
-            and mr * _chains(mr, nv) <= max_mr(j * nv, vl, nvreg)]
+    fits = [j for j in (3, 2) if not rest and panels % j == 0 and panels >= 4 * j and mr <= max_mr(j * nv, vl, nvreg)]
     return fits[0] if fits else 0
 
 
@@ -148,7 +147,7 @@ def gemm_tiles(
         pf, dist = PF_STREAM, 16384 // TYPE_BYTES[b_type]
     rb = min(rb, n1 + n2)
     names = ("nv", "mr1", "n1", "mr2", "n2", "rb", "kc", "ku", "pf", "pf_step", "pf_dist")
-    ku = _chains(mr1, nv) if n2 == 0 else 1
+    ku = chains(mr1, nv) if n2 == 0 else 1
     step = prefetch_step(nv, vl, rb)
     return dict(zip(names, (nv, mr1, n1, mr2, n2, rb, max(1, k), ku, pf, step, dist), strict=True))
 

@@ -134,9 +134,6 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
   d.n2 = (int)(more ? tiles - more : 0);
   return d;
 }
-MB_INLINE int mb_gemm_chains(int mr, int nv) {
-  return mr * nv <= 1 ? 8 : mr * nv <= 2 ? 4 : mr * nv <= 4 ? 2 : 1;
-}
 /* Few rows, which are one tile, and weights packed for many: some panels at a time, as more accumulators hide more.
  * n is whole groups of so many. */
 MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
@@ -145,16 +142,16 @@ MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
   d.b_panel *= panels;
   return d;
 }
-#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, PANELS, PF)                                        \
+#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, KU, PANELS, PF)                                    \
   MB_INLINE mb_gemm LEAF##_d(const void *ctx) { return mb_gemm_join(AT(ctx), PANELS); }           \
-  MB_GEMM_OPEN_LEAF(LEAF, LEAF##_d, EPI, MR, 0, 0, PF)
-#define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, TAIL, OPEN, PF)                                      \
+  MB_GEMM_OPEN_LEAF(LEAF, LEAF##_d, EPI, MR, KU, 0, 0, PF)
+#define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, KU, TAIL, OPEN, PF)                                  \
   MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
                     long row, long col, const void *pf, long k0) {                                \
     mb_gemm d = AT(ctx);                                                                          \
     d.n_open = OPEN;                                                                              \
     d.pf = PF;                                                                                    \
-    d.ku = mb_gemm_chains(MR, d.joined ? d.nv / d.joined : d.nv); /* the same sums, joined or not */ \
+    d.ku = KU;                                                                                    \
     mb_gemm_body(&d, MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,        \
                  EPI##_s);                                                                        \
   }
