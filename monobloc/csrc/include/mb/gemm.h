@@ -137,6 +137,7 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
 /* Few rows, which are one tile, and weights packed for many: some panels at a time, as more accumulators hide more.
  * n is whole groups of so many. */
 MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
+  if (d.b_panel >= 2 * d.pf_dist) d.pf_dist /= panels; /* as far ahead in all of them as it would be in one */
   d.joined = panels;
   d.nv *= panels;
   d.b_panel *= panels;
