@@ -243,8 +243,9 @@ MB_INLINE void mb_iconv_step(const mb_iconv *d, mb_tile t, mb_vi acc[MB_MAX_MR][
 
 /* Results of `size` bytes, 1, 2 or 4; of a vector that belongs at y the last n lanes. */
 MB_INLINE void mb_iput(int size, char *y, long i, int32_t v) {
+  const int16_t half = (int16_t)v;
   if (size == 4) __builtin_memcpy(y + 4 * i, &v, 4);
-  else if (size == 2) __builtin_memcpy(y + 2 * i, &v, 2);
+  else if (size == 2) __builtin_memcpy(y + 2 * i, &half, 2);
   else y[i] = (char)v;
 }
 MB_INLINE void mb_iput_last(int size, char *y, mb_vi v, int n) {
