@@ -204,12 +204,19 @@ def _gather(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 
 
 def _gather_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
-    """By indices of a size that data decide"""
-    x, at = n.inputs
-    if isinstance(x, Ragged):
+    """Along an axis; of the others, index and tensor have as many"""
+    x, at = (_some(v) for v in n.inputs)
+    axis = axis_of(n.attrs.get("axis", 0), e.value(x).type.rank, n.op)
+    sizes, index = e.sizes(x), e.value(at)
+    if any(s.const is None and k != axis and not e.same(s, o) for k, (s, o) in enumerate(
+            zip(sizes, e.sizes(at), strict=True))):
         return None
-    made = op.from_onnx(e.b, _with(n, x, e.masked(_some(at), 0)))[0]
-    return [None if made is None else e.tensor(made, e.sizes(_some(at)))]
+    if sizes[axis].const is None:
+        index = _within(e, index, sizes[axis], e.value(x).shape[axis])
+    if isinstance(at, Ragged):
+        index = e.masked(Ragged(index, at.counts), 0)
+    made = op.from_onnx(e.b, _with(n, e.value(x), index))[0]
+    return [None if made is None else e.tensor(made, e.sizes(at))]
 
 
 def _some(v: Any) -> Tensor:

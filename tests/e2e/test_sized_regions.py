@@ -74,6 +74,15 @@ def scattered() -> Model:
                   for n in (3, 0, 1, 2)], zero=ints(0), one=ints(1), low=np.int64(-3), high=np.int64(2))
 
 
+def looked_up() -> Model:
+    """In each row or column, of rows that data decide"""
+    return Model("""g (float[5,4] x, int64[5,1] c, int64[3,4] r, int64[1] n) => (float[K,1] y, float[3,4] z) {
+        s = Slice(x, zero, n)  i = Slice(c, zero, n)  y = GatherElements<axis = 1>(s, i)
+        z = GatherElements<axis = 0>(s, r) }""",
+                 [{"x": f32(5, 4), "c": RNG.integers(-4, 4, (5, 1)), "r": RNG.integers(-n, n, (3, 4)), "n": ints(n)}
+                  for n in (5, 2, 1)], zero=ints(0))
+
+
 def levels() -> Model:
     """Rows that come from two places, put together in their order, as detectors have it: into as many zeros"""
     return Model("""g (float[6,3] x, int64[1] n) => (float[K,3,2] y) {
@@ -91,7 +100,7 @@ def levels() -> Model:
                  t=np.int64(2), two=ints(2), onetwo=ints(1, 2), none=np.float32(0))
 
 
-CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered, levels]
+CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered, levels, looked_up]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)

@@ -217,6 +217,8 @@ CASES: dict[str, dict[str, Case]] = {
         ) for m in ("sum", "mean", "max") for p in (None, 2) for last in (False, True)},
         "bags_weighted": (lambda w, i, o, s: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s),
                           (f(9, 4), i(10, low=0, high=9), torch.tensor([0, 3, 3, 7]), f(10))),
+        **{f"search_rows_{right}": (lambda r, x, right=right: torch.searchsorted(r, x, right=right),
+                                    (f(2, 3, 6).sort(-1)[0], f(2, 3, 4))) for right in (False, True)},
         "index_add": (lambda x, at, v: x.index_add(1, at, v, alpha=2), (f(3, 4), torch.tensor([0, 3, 0]), f(3, 3))),
         "index_copy": (lambda x, at, v: x.index_copy(0, at, v), (f(3, 4), torch.tensor([2, 0]), f(2, 4))),
         "index_fill": (lambda x, at: x.index_fill(1, at, 5.0), (f(3, 4), torch.tensor([2, 0]))),

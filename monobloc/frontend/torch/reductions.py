@@ -207,8 +207,10 @@ def searchsorted(n: AtenNode) -> Results:
     row = n.x("sorted_sequence" if "sorted_sequence" in n.args else "boundaries")
     x = n.x()
     right = bool(n.get("right")) or n.get("side") == "right"
-    if row.type.rank != 1:
-        n.unsupported("searchsorted in rows of several dimensions")
+    if n.get("sorter") is not None:
+        n.unsupported("searchsorted in rows that another tensor sorts")
+    if row.type.rank > 1:  # each row of the one in its row of the other
+        row = n.reshape(row, [*row.shape[:-1], 1, row.shape[-1]])
     a = n.reshape(x, [*x.shape, 1])
     before = n.one("LessOrEqual" if right else "Less", n.cast(row, a.dtype), a)
     return n.fold("ReduceSum", n.cast(before, n.out), [x.type.rank])
