@@ -169,6 +169,17 @@ def test_what_is_computed_of_weights_alone_is_a_weight() -> None:
     assert {n.op for n in found.graph.nodes} <= {"MatMul", "Add", "Transpose", "Gemm"}
 
 
+def test_an_export_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    class Asks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            k = x[x > 0]
+            return k * 2 if k.shape[0] > 3 else k
+
+    with pytest.raises(MonoblocError, match=r"`torch.export.export` fails: Guard.*\n.*\n.*test_torch.py"):
+        monobloc.compile(Asks(), (torch.randn(9),))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_is_given_wrong_is_told() -> None:
     with pytest.raises(MonoblocError, match=r"Sizes is a PyTorch module.*\n.*monobloc.compile\(module, \(x,\)\)"):
         monobloc.compile(Sizes())
