@@ -27,7 +27,7 @@ from monobloc.codegen.storage import Storage
 from monobloc.ir.expr import Var
 from monobloc.ir.graph import Value
 from monobloc.ir.symbolic import guess, is_open, lower, open_symbols
-from monobloc.kernels import integer, tiles
+from monobloc.kernels import tiles
 from monobloc.passes import open_tiles
 from monobloc.passes.contraction import Contraction
 from monobloc.passes.select import (
@@ -38,6 +38,7 @@ from monobloc.passes.select import (
     dwconv_descriptor,
     element_types,
     iconv_descriptor,
+    iconv_scratch,
     idwconv_descriptor,
     image_axes,
     packed_nv,
@@ -145,8 +146,8 @@ def _kernel(
 
 def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Target | None = None) -> list[str]:
     if t is not None and any(map(is_open, desc.values())):
-        make = {"conv": _open_conv, "dwconv": _open_dwconv}.get(family, _open_definitions)
-        return make(desc, epilogue, t)
+        make = {"dwconv": _open_dwconv, "idwconv": _open_idwconv, "gemm": _open_definitions}.get(family)
+        return make(desc, epilogue, t) if make is not None else _open_conv(family, desc, epilogue, t)
     desc = {k: int(v) for k, v in desc.items()}  # of an open size: this is for just the one at the hint
     return [
         f"static const mb_{family} {KERNEL}_d = {tiles.c_initializer(desc)};",
@@ -198,17 +199,17 @@ def _made_in_run(family: str, desc: Mapping[str, int], epilogue: _Epilogue) -> l
     ]
 
 
-def _open_conv(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
-    """A leaf for each width of a tile, and once more for the last, partial panel."""
+def _open_conv(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
+    """Of floats or integers: a leaf for each width of a tile, and once more for the last, partial panel."""
     widths = open_tiles.conv_widths(desc["nv"], t.f32_lanes, t.vector_registers)
     kinds = ["full", *(["tail"] if desc["oc"] % (desc["nv"] * t.f32_lanes) else [])]
-    lines = _made_in_run("conv", desc, epilogue)
+    lines, macro = _made_in_run(family, desc, epilogue), f"MB_{family.upper()}_OPEN"
     for tail, kind in enumerate(kinds):
-        lines += [f"MB_CONV_OPEN_LEAF({KERNEL}_{kind}{c}, {KERNEL}_d, {KERNEL}_epi, {c}, {tail})" for c in widths]
+        lines += [f"{macro}_LEAF({KERNEL}_{kind}{c}, {KERNEL}_d, {KERNEL}_epi, {c}, {tail})" for c in widths]
         table = ", ".join(f"{KERNEL}_{kind}{c}" for c in widths)
-        lines.append(f"static mb_conv_leaf *const {KERNEL}_{kind}[] = {{{table}}};")
+        lines.append(f"static mb_{family}_leaf *const {KERNEL}_{kind}[] = {{{table}}};")
     return [*lines, f"static const int {KERNEL}_widths[] = {{{', '.join(map(str, widths))}}};",
-            f"MB_CONV_OPEN({KERNEL}_k, {KERNEL}_d, {KERNEL}_widths, {KERNEL}_{kinds[0]}, {KERNEL}_{kinds[-1]})"]
+            f"{macro}({KERNEL}_k, {KERNEL}_d, {KERNEL}_widths, {KERNEL}_{kinds[0]}, {KERNEL}_{kinds[-1]})"]
 
 
 def _open_dwconv(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
@@ -220,6 +221,12 @@ def _open_dwconv(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[s
     return [*lines, f"static mb_dw_leaf *const {KERNEL}_edge[] = {{{', '.join(f'{KERNEL}_edge{c}' for c in widths)}}};",
             f"static const int {KERNEL}_widths[] = {{{', '.join(map(str, widths))}}};",
             f"MB_DWCONV_OPEN({KERNEL}_k, {KERNEL}_d, {KERNEL}_widths, {KERNEL}_inside, {KERNEL}_edge, {KERNEL}_epi)"]
+
+
+def _open_idwconv(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
+    """Its tiles have one width, and what is left of a row goes pixel by pixel."""
+    return [*_made_in_run("idwconv", desc, epilogue),
+            f"MB_IDWCONV_OPEN({KERNEL}_k, {KERNEL}_d, {KERNEL}_epi, {desc['px']})"]
 
 
 def _heights(m: int, least: int, most: int) -> Sequence[int]:
@@ -348,10 +355,10 @@ def _iconv(c: Contraction, t: Target, at: Places) -> KernelText:
     x, w, y = _operands(c, at)
     if c.node.attrs["kernel"] == "idwconv":
         desc = idwconv_descriptor(c, x_strides=strides[:3], y_strides=out)
-        return _images("idwconv", c, at, desc, axes, [x, w, given, y], out=3)
+        return _images("idwconv", c, at, desc, axes, [x, w, given, y], out=3, t=t)
     desc = iconv_descriptor(c, t, x_strides=strides, y_strides=out)
-    assert 4 * c.node.attrs["scratch"] >= integer.iconv_scratch(desc), c.node
-    return _images("iconv", c, at, desc, axes, [x, w, given, y, at.scratch], out=3)
+    assert 4 * c.node.attrs["scratch"] >= iconv_scratch(desc), c.node
+    return _images("iconv", c, at, desc, axes, [x, w, given, y, at.scratch], out=3, t=None if c.is_matrix else t)
 
 
 def _row_stride(s: Storage, shape: Sequence[int], images: int) -> int:

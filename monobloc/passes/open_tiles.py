@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monobloc.ir.symbolic import guess, is_open, same_number, surely_less, upper
-from monobloc.kernels import tiles
+from monobloc.kernels import integer, tiles
 from monobloc.kernels.tiles import Caches, Geometry
 
 WIDEST = 14  # pixels of a tile: enough accumulators for any number of vectors
@@ -74,3 +74,31 @@ def dwconv_desc(
     near = tiles.dwconv_desc(_likely(geo), vl, nvreg, types=types)
     kept = ("c", "mult", "x_type", "w_type", "y_type", "split")
     return {**geo.fields, **geo.channel_fields(x_strides, y_strides), **{k: near[k] for k in kept}}
+
+
+# -- bytes ----------------------------------------------------------------------------------------------
+def iconv_desc(
+    geo: Geometry, vl: int, nvreg: int, *, form: int, x_strides: tuple[int, int, int, int] | None,
+    y_strides: tuple[int, int, int] | None, numbers: integer.Numbers, caches: Caches, nv: int,
+) -> dict[str, int]:
+    """As `integer.iconv_desc`"""
+    near = integer.iconv_desc(_likely(geo), vl, nvreg, form=form, numbers=numbers, caches=caches, nv=nv)
+    kept = ("form", "nv", "w_panel", "w_group", "gather", "split")
+    rows = near["bh"] * (near["r1"] if near["narrow"] else 1)
+    return {**geo.fields, **numbers.strides(geo.group_fields(x_strides, y_strides)), **numbers.fields,
+            **{k: near[k] for k in kept}, "bh": max(1, rows)}
+
+
+def iconv_scratch(desc: dict[str, int]) -> int:
+    """Bytes of one thread, at the largest size"""
+    return integer.iconv_scratch({**desc, "narrow": 0, "oh": upper(desc["oh"]), "ow": upper(desc["ow"])})
+
+
+def idwconv_desc(
+    geo: Geometry, *, x_strides: tuple[int, int, int] | None, y_strides: tuple[int, int, int] | None,
+    numbers: integer.Numbers,
+) -> dict[str, int]:
+    """As `integer.idwconv_desc`"""
+    near = integer.idwconv_desc(_likely(geo), numbers=numbers)
+    return {**geo.fields, **numbers.strides(geo.channel_fields(x_strides, y_strides)), **numbers.fields,
+            "c": geo.oc, "px": near["px"]}

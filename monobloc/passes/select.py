@@ -200,7 +200,7 @@ def select_integer(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tupl
         pack(g, c, "idw", packed, lambda w: integer.pack_idwconv_w(_four(w)), permutes=True)
         return
     t, desc = ctx.target, iconv_descriptor(c, ctx.target, nv=_agreed(c, "iconv", ctx))
-    set_kernel(c.node, "iconv", {k: desc[k] for k in ("nv", "form")}, tiles.ceil_div(integer.iconv_scratch(desc), 4))
+    set_kernel(c.node, "iconv", {k: desc[k] for k in ("nv", "form")}, tiles.ceil_div(iconv_scratch(desc), 4))
     c.node.attrs["packed"] = True
     form, nv, groups, x_size = desc["form"], _agree(c, "iconv", ctx), desc["groups"], desc["x_size"]
     dilated = desc["dw"] != 1
@@ -216,13 +216,30 @@ def iconv_descriptor(c: Contraction, t: Target, **strides: Any) -> dict[str, int
     """`mb_iconv` of a group."""
     form = integer.form_of(t.byte_dot, weight_zero(c), c.x.dtype.size)
     strides.setdefault("nv", packed_nv(c))
-    return integer.iconv_desc(conv_geometry(c), t.f32_lanes, t.vector_registers, form=form, caches=caches(t),
-                              numbers=_numbers(c), **strides)
+    geo = conv_geometry(c)
+    make: Callable[..., dict[str, int]] = integer.iconv_desc
+    if _open_image(c, geo):
+        make, strides = open_tiles.iconv_desc, {"x_strides": None, "y_strides": None, **strides}
+    return make(geo, t.f32_lanes, t.vector_registers, form=form, caches=caches(t), numbers=_numbers(c), **strides)
+
+
+def iconv_scratch(desc: dict[str, int]) -> int:
+    """Bytes of one thread"""
+    return open_tiles.iconv_scratch(desc) if "n1" not in desc else integer.iconv_scratch(desc)
+
+
+def _open_image(c: Contraction, geo: tiles.Geometry) -> bool:
+    """Rows of a product are one column of pixels, of which no tile has more than one: each size has its version."""
+    return not c.is_matrix and open_tiles.is_open_image(geo)
 
 
 def idwconv_descriptor(c: Contraction, **strides: Any) -> dict[str, int]:
     """`mb_idwconv` of a group."""
-    return integer.idwconv_desc(conv_geometry(c), numbers=_numbers(c), **strides)
+    geo = conv_geometry(c)
+    make: Callable[..., dict[str, int]] = integer.idwconv_desc
+    if open_tiles.is_open_image(geo):
+        make, strides = open_tiles.idwconv_desc, {"x_strides": None, "y_strides": None, **strides}
+    return make(geo, numbers=_numbers(c), **strides)
 
 
 def _numbers(c: Contraction) -> integer.Numbers:

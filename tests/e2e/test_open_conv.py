@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def _model(path: Path, batch: int | str) -> None:
     onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
+def _bytes(path: Path) -> None:
+    """The same kinds of bytes: inputs, weights and results are quantized, in steps that sums do not fall between."""
+    nodes = [helper.make_node("QuantizeLinear", ["x", "sx", "z"], ["xq"]),
+             helper.make_node("DequantizeLinear", ["xq", "sx", "z"], ["xd"])]
+    weights = {"sx": np.float32(0.0625), "z": np.uint8(117), "sw": np.float32(0.03125), "zw": np.int8(0)}
+    for name, (ic, oc, kernel, attrs) in KINDS.items():
+        group = int(attrs.get("group", 1))  # type: ignore[call-overload]
+        weights[f"{name}_w"] = RNG.integers(-99, 99, (oc, ic // group, *kernel)).astype(np.int8)
+        weights[f"{name}_s"] = np.float32(2 ** np.round(np.log2(weights[f"{name}_w"][0].size) / 2) / 8)
+        nodes += [helper.make_node("DequantizeLinear", [f"{name}_w", "sw", "zw"], [f"{name}_f"]),
+                  helper.make_node("Conv", ["xd", f"{name}_f"], [f"{name}_h"], **attrs),
+                  helper.make_node("QuantizeLinear", [f"{name}_h", f"{name}_s", "z"], [f"{name}_q"]),
+                  helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", "z"], [name])]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in KINDS]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 20, "h", "w"])
+    g = helper.make_graph(nodes, "bytes", [x], ends, [numpy_helper.from_array(v, n) for n, v in weights.items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def _check(m: CompiledModel, path: Path, shapes: list[tuple[int, int, int]]) -> None:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
@@ -81,6 +101,25 @@ def test_every_kind_at_every_size(lto: str, threads: int, cpu: str | None, tmp_p
     m = CompiledModel(tmp_path / "m.so")
     _check(m, path, [(4, 4, 4), *((2, h, 44 - 2 * h) for h in range(4, 20)), *((2, 6, w) for w in range(4, 41)),
                      (3, 19, 40)])
+    m.stop()
+
+
+@pytest.mark.parametrize(("lto", "threads", "cpu"), [("none", 2, None), ("thin", 1, "x86-64-v3")])
+def test_bytes_of_every_kind(lto: str, threads: int, cpu: str | None, tmp_path: Path, cache: Path) -> None:
+    """The same bits as an image of one size, and onnxruntime's numbers; one version of all sizes."""
+    path = tmp_path / "bytes.onnx"
+    _bytes(path)
+    o = Options(lto=lto, threads=threads, target=resolve("host", cpu), cache=cache,  # type: ignore[arg-type]
+                dims={"n": (2, 3, 4), "h": tuple(range(4, 20)), "w": tuple(range(4, 41))})
+    made = build([path], tmp_path / "m.so", "shared", o)
+    assert len(made.programs[0].versions) == 1
+    assert sum(n.attrs.get("kernel") in ("iconv", "idwconv") for n in made.programs[0].graph.nodes) == len(KINDS)
+    m = CompiledModel(tmp_path / "m.so")
+    _check(m, path, [(4, 4, 4), *((2, h, 44 - 2 * h) for h in range(4, 20)), (3, 19, 40)])
+    build([path], tmp_path / "one.so", "shared", replace(o, dims={"n": 2, "h": 11, "w": 37}))
+    x = np.random.default_rng(5).standard_normal((2, 20, 11, 37)).astype(np.float32)
+    got, want = m.run({"x": x}), CompiledModel(tmp_path / "one.so").run({"x": x})
+    assert all((got[name] == want[name]).all() for name in KINDS)
     m.stop()
 
 

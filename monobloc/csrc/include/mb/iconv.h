@@ -350,9 +350,31 @@ MB_INLINE void mb_iconv_unit(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf
   }
 }
 
+/* Where the sizes are known when it runs: leaves for a few widths of a tile, as in `mb_conv_leaves`. */
+typedef struct {
+  const int *widths;
+  mb_iconv_leaf *const *full, *const *tail;
+} mb_iconv_leaves;
+
+MB_INLINE void mb_iconv_open_row(const mb_iconv *d, const mb_iconv_leaves *l, const mb_iconv_at *k, long row0, long p,
+                                 long u) {
+  const long nr = (long)d->nv * MB_VL, pix = d->ic * mb_iconv_size(d);
+  mb_iconv_leaf *const *leaf = p < d->oc / nr ? l->full : l->tail;
+  for (long col = 0, i = 0; col < d->ow; col += l->widths[i]) {
+    while (l->widths[i] > d->ow - col) i++;
+    mb_iconv_at a = *k;
+    a.x += ((u - row0) * mb_iconv_sh(d) * mb_iconv_cols(d) + col * d->sw) * pix;
+    a.w += p * d->w_panel;
+    a.sums += p * nr;
+    a.y += (u * d->y_row + col * d->y_pix + p * nr) * d->y_size;
+    a.at = (mb_ix){k->at.b, u, col, k->at.n + p * nr};
+    leaf[i](&a);
+  }
+}
+
 MB_INLINE void mb_iconv_run(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf *f2, mb_iconv_leaf *t1,
-                            mb_iconv_leaf *t2, const void *ctx, const void *x, const void *w, const void *zx,
-                            void *y, void *scratch, int tid, int nt) {
+                            mb_iconv_leaf *t2, const mb_iconv_leaves *open, const void *ctx, const void *x,
+                            const void *w, const void *zx, void *y, void *scratch, int tid, int nt) {
   const long units = mb_iconv_units(d), nr = (long)d->nv * MB_VL, panels = (d->oc + nr - 1) / nr;
   const long sums = mb_iconv_sums(d) ? (d->oc + MB_VL - 1) / MB_VL * MB_VL : 0;
   const int32_t zero = d->zx_given ? mb_iload_one(d->x_size, d->x_signed, zx) : d->zx;
@@ -371,7 +393,9 @@ MB_INLINE void mb_iconv_run(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf 
                            .y = (char *)y + (b * d->y_batch + g * d->y_group) * d->y_size,
                            .zx = mb_iconv_seen(d, zero), .at = {b, 0, 0, g * d->oc}};
     for (long p = p0; p < p1; p++)
-      for (long u = u0; u < u1; u++) mb_iconv_unit(d, f1, f2, t1, t2, &k, row0, p, u);
+      for (long u = u0; u < u1; u++)
+        if (open) mb_iconv_open_row(d, open, &k, row0, p, u);
+        else mb_iconv_unit(d, f1, f2, t1, t2, &k, row0, p, u);
     at += u1 - u0;
   }
 }
@@ -385,8 +409,21 @@ MB_INLINE void mb_iconv_run(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf 
   MB_ICONV_LEAF(NAME##_tail2, D, EPI, (D).r2, (D).c2, 1)                                         \
   MB_INLINE void NAME(const void *ctx, const void *x, const void *w, const void *zx, void *y,    \
                       void *scratch, int tid, int nt) {                                          \
-    mb_iconv_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, ctx, x, w, zx, y, \
-                 scratch, tid, nt);                                                              \
+    mb_iconv_run(&(D), NAME##_tile1, NAME##_tile2, NAME##_tail1, NAME##_tail2, 0, ctx, x, w, zx, \
+                 y, scratch, tid, nt);                                                           \
+  }
+/* The descriptor is AT(ctx), made of the run's sizes. */
+#define MB_ICONV_OPEN_LEAF(LEAF, AT, EPI, C, TAIL)                                               \
+  MB_LEAF void LEAF(const mb_iconv_at *t) {                                                      \
+    const mb_iconv d = AT(t->ctx);                                                               \
+    mb_iconv_body(&d, 1, C, TAIL, t, EPI##_v, EPI##_s);                                          \
+  }
+#define MB_ICONV_OPEN(NAME, AT, WIDTHS, FULL, TAIL)                                              \
+  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, const void *zx, void *y,    \
+                      void *scratch, int tid, int nt) {                                          \
+    const mb_iconv d = AT(ctx);                                                                  \
+    const mb_iconv_leaves leaves = {WIDTHS, FULL, TAIL};                                         \
+    mb_iconv_run(&d, 0, 0, 0, 0, &leaves, ctx, x, w, zx, y, scratch, tid, nt);                   \
   }
 
 #endif
