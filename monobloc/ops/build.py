@@ -16,13 +16,14 @@ import numpy as np
 
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Const, Graph, Node, Value
-from monobloc.ir.symbolic import integers, is_open, lower
+from monobloc.ir.symbolic import integers, is_open, lower, upper
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import OpDef, onnx_names, opdef
 
 SIZE_TYPES = (DType.I32, DType.I64, DType.U32, DType.U64)
 FOLD_ALWAYS_BYTES = 1 << 16
 MAX_ELEMENTS = 1 << 40
+EXACT_FLOATS = 1 << 24  # integers below are float32
 MAX_OPEN_ELEMENTS = 16  # of a constant with sizes among them, which a run computes
 
 
@@ -75,16 +76,18 @@ class Builder:
         """Sizes among the inputs: computed as they are where all inputs are constant and the operator can, or in a run
         where it only computes with them, else this is for just the sizes they have at the hint."""
         types = d.infer(inputs, attrs)[:outputs]
-        if folds(inputs, types) and not (d.name == "Div" and types[0].dtype.is_float):  # a fraction is no size
+        known = folds(inputs, types)
+        if known:
             arrays = [None if v is None or v.const is None else v.const.array for v in inputs]
             try:
-                made = arrays[:1] if _keeps_sizes(d, attrs) else _divided(*arrays) if d.name == "Div" else d.run(
-                    attrs, arrays, outputs)
+                made = arrays[:1] if _keeps_sizes(d, attrs, arrays) else _divided(*arrays) if (
+                    d.name == "Div" and types[0].dtype.is_int) else d.run(attrs, arrays, outputs)
                 return [self.graph.const_value(name, t, Const(integers(np.asarray(y).tolist(), t.dtype.numpy).reshape(
                     t.shape))) for y, t in zip(made, types, strict=True)]
             except (TypeError, ValueError, AttributeError, KeyError):
                 pass
-        found = self.in_run if d.elementwise or d.counts else lambda v: plain(self.graph, v)
+        computes = (d.elementwise or d.counts) and not known  # what is known may decide shapes yet
+        found = self.in_run if computes else lambda v: plain(self.graph, v)
         return self.emit(d.name, [found(v) for v in inputs], attrs, outputs, name)
 
     def in_run(self, v: Value | None) -> Value | None:
@@ -107,9 +110,11 @@ class Builder:
         return out
 
 
-def _keeps_sizes(d: OpDef, attrs: dict[str, Any]) -> bool:
+def _keeps_sizes(d: OpDef, attrs: dict[str, Any], arrays: Sequence[Any]) -> bool:
     """Whether it only gives sizes another type, which holds them."""
-    return d.name == "Cast" and attrs["to"] in SIZE_TYPES
+    if d.name != "Cast" or attrs["to"] in SIZE_TYPES:
+        return d.name == "Cast"
+    return attrs["to"] in (DType.F32, DType.F64) and all(upper(x) < EXACT_FLOATS for x in arrays[0].flat)
 
 
 def _divided(a: Any, b: Any) -> list[Any]:

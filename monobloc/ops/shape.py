@@ -166,7 +166,9 @@ class Range(OpDef):
         names = ("start", "limit", "delta")
         given = [np.asarray(n.const(i, w)).reshape(()) for i, w in enumerate(names)]
         if any(map(has_open, given)):
-            return self._open(b, n, [x.item() for x in given])
+            if all(whole(x.item()) == x.item() for x in given):
+                return self._open(b, n, [whole(x.item()) for x in given])
+            given = [np.asarray(float(x.item())) for x in given]  # each size has its own
         start, limit, delta = given
         if delta == 0:
             n.fail("has a delta of 0")
@@ -185,7 +187,8 @@ class Range(OpDef):
         if delta == 0:
             n.fail("has a delta of 0")
         count = -((start - limit) // delta)
-        return b.emit("Iota", [], {"start": start, "delta": delta, "size": count if count > 0 else 0})
+        y, to = b.one("Iota", start=start, delta=delta, size=count if count > 0 else 0), n.inputs[0].dtype
+        return [y if to is DType.I64 else b.one("Cast", y, to=to)]
 
 
 class Iota(OpDef):

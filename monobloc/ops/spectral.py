@@ -54,7 +54,7 @@ def transform(b: Any, n: Any, x: Value, axis: int, length: int | None, inverse: 
     rank, parts = x.type.rank, x.shape[-1]
     if rank < 2 or parts not in (1, 2) or axis == rank - 1:
         n.fail(f"needs signals with a last axis of 1 or 2 parts, got {x.type} and axis {axis}")
-    taken = x.shape[axis]
+    taken = int(x.shape[axis])  # each has a table of its own
     full = length if length is not None else 2 * (taken - 1) if inverse and onesided else taken
     if full < 1:
         n.fail(f"a transform of length {full} is none")
