@@ -48,7 +48,8 @@ _NAMED = {
     "gemm": {"gemm"}, "conv": {"conv"}, "conv_nchw": {"nchw"}, "dwconv": {"dwconv", "dw"}, "iconv": {"iconv"},
     "idwconv": {"idwconv", "idw"}, "recurrent": {"rec"}, "qlstm": {"qlstm"}, "nbits_panel": {"nbits"},
     "turn": {"turn"}, "trees": {"trees", "tree"}, "exact": {"exact"},
-    "inverse": {"inverse"}, "fourier": {"fourier"}, **{h: {"tfl"} for h in HEADERS if h.startswith("tfl")},
+    "inverse": {"inverse"}, "fourier": {"fourier"}, "delta": {"delta"},
+    **{h: {"tfl"} for h in HEADERS if h.startswith("tfl")},
 }  # fmt: skip
 
 
