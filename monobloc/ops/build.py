@@ -155,7 +155,13 @@ def evaluate(
     return [np.ascontiguousarray(y.astype(t.dtype.numpy, copy=False)).reshape(t.shape) for y, t in zip(out, types)]
 
 
-# -- operators of other domains, read as ONNX's own -----------------------------------------------------
+# -- what many operators are read with -----------------------------------------------------------------
+def cast_to(b: Any, x: Value, to: DType) -> Value:
+    """In this type, which it may have already"""
+    y: Value = x if x.dtype is to else b.one("Cast", x, to=to)
+    return y
+
+
 def reading(n: Any, op: str, inputs: Sequence[Value | None], opset: int = 13, **attrs: Any) -> Any:
     """The ONNX node `n` as one of ONNX's own `op` with other inputs and attributes"""
     return replace(

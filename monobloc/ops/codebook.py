@@ -15,9 +15,8 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.nbits import packed, planes
-from monobloc.ops.streams import as_float
 
 F32 = DType.F32
 _HALF_FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
@@ -50,8 +49,8 @@ class MatMulBnb4(OpDef):
             n.fail(f"{x.type} by {q.type} in {most.type} blocks is no product with [{columns}, {size}]",
                    hint="two weights are one byte, and each block has its largest one")
         w = b.const(self._weights(n.const(1), n.const(2), kind, block, count).reshape(columns, size))
-        y = read_as(b, n, "MatMul", [as_float(b, x), b.one("Transpose", w, perm=[1, 0])])
-        return [y if x.dtype is F32 else b.one("Cast", y, to=x.dtype)]
+        y = read_as(b, n, "MatMul", [cast_to(b, x, F32), b.one("Transpose", w, perm=[1, 0])])
+        return [cast_to(b, y, x.dtype)]
 
     def _weights(self, q: np.ndarray, most: np.ndarray, kind: int, block: int, count: int) -> np.ndarray:
         """In order; the first of two lies in the high bits"""

@@ -12,6 +12,7 @@ from monobloc.ir.expr import Expr, Fn, cast, idx, lift
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.build import cast_to
 from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.shape import only
 
@@ -48,9 +49,9 @@ class Det(OpDef):
         x = n.inputs[0]
         if x.type.rank < 2 or x.shape[-1] <= LARGEST:
             return b.emit("Det", [x])
-        wide = x if x.dtype is DType.F64 else b.one("Cast", x, to=DType.F64)
+        wide = cast_to(b, x, DType.F64)
         y = b.one("DetByElimination", wide)
-        return [y if x.dtype is DType.F64 else b.one("Cast", y, to=x.dtype)]
+        return [cast_to(b, y, x.dtype)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         return _of_each(only(ins[0], self.name))

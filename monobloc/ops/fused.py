@@ -10,7 +10,7 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.build import channels_first, channels_last, read_as
+from monobloc.ops.build import cast_to, channels_first, channels_last, read_as
 
 F32 = DType.F32
 # ONNX's operator and the names of its attributes, in the order in which their values are listed
@@ -178,8 +178,8 @@ class ScaledSiLU(OpDef):
         elif scale.type.size != 1:
             n.fail(f"has the scale {scale.type}, which is not one number")
         scale = b.one("Reshape", scale, shape=[])
-        z = b.one("Mul", *(v if v.dtype is F32 else b.one("Cast", v, to=F32) for v in (x, scale)))
-        return [silu(b, z if x.dtype is F32 else b.one("Cast", z, to=x.dtype))]
+        z = b.one("Mul", *(cast_to(b, v, F32) for v in (x, scale)))
+        return [silu(b, cast_to(b, z, x.dtype))]
 
 
 class BiasAdd(OpDef):

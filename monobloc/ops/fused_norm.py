@@ -10,7 +10,7 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.build import channels_first, channels_last, read_as
+from monobloc.ops.build import cast_to, channels_first, channels_last, read_as
 from monobloc.ops.fused import plus, silu
 from monobloc.ops.qlinear import real
 from monobloc.ops.reduce import wide
@@ -20,7 +20,7 @@ F32 = DType.F32
 
 def inverse_rms(b: Any, x: Value, axes: list[int], epsilon: float) -> Value:
     """1 / sqrt(mean(x^2) + epsilon), in the type that sums are made in"""
-    x = x if x.dtype is wide(x.dtype) else b.one("Cast", x, to=wide(x.dtype))
+    x = cast_to(b, x, wide(x.dtype))
     mean = b.one("ReduceMean", b.one("Mul", x, x), axes=axes, keepdims=1)
     return b.one("Reciprocal", b.one("Sqrt", b.one("Add", mean, b.const(epsilon, x.dtype))))
 
@@ -120,7 +120,7 @@ class GatedRMSNorm(OpDef):
     domain = "com.microsoft"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, scale, gate = (v if v.dtype is F32 else b.one("Cast", v, to=F32) for v in n.inputs)
+        x, scale, gate = (cast_to(b, v, F32) for v in n.inputs)
         size, name = scale.type.size, n.attrs.get("activation", "silu")
         if scale.type.rank != 1 or not x.type.rank or x.shape[-1] % max(size, 1) or gate.shape != x.shape:
             n.fail(f"normalizes {x.type} in groups of {list(scale.shape)}, with the gate {gate.type}",
@@ -133,7 +133,7 @@ class GatedRMSNorm(OpDef):
         gate = b.one("Sigmoid", gate) if name == "sigmoid" else silu(b, gate)
         y = b.one("Mul", b.one("Reshape", y, shape=list(x.shape)), gate)
         to = n.inputs[0].dtype
-        return [y if to is F32 else b.one("Cast", y, to=to)]
+        return [cast_to(b, y, to)]
 
 
 class GroupNorm(OpDef):
@@ -150,11 +150,11 @@ class GroupNorm(OpDef):
         around = [1] * (x.type.rank - 2)
         shift = bias and b.one("Reshape", bias, shape=[1, channels, *around])
         total = plus(b, *(self._placed(b, v, last, around) for v in (x, skip)), shift)
-        work = total if gamma.dtype is total.dtype else b.one("Cast", total, to=gamma.dtype)
+        work = cast_to(b, total, gamma.dtype)
         attrs = {"epsilon": float(n.attrs.get("epsilon", 1e-5)), "num_groups": int(n.attrs["groups"])}
         y = b.emit("GroupNormalization", [work, gamma, beta], attrs)[0]
         y = silu(b, y) if n.attrs["activation"] else y
-        y = y if y.dtype is x.dtype else b.one("Cast", y, to=x.dtype)
+        y = cast_to(b, y, x.dtype)
         out = [y, total] if n.op == "SkipGroupNorm" else [y]
         return [channels_last(b, v) if last else v for v in out]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.build import cast_to
 from monobloc.ops.fused import slice_last
-from monobloc.ops.streams import as_float
 
 F32, I8, U8 = DType.F32, DType.I8, DType.U8
 
@@ -29,7 +29,7 @@ class Kept:
         if self.scale is None:
             return x
         most = 1 << (self.bits - 1)
-        q = b.one("Round", b.one("Div", as_float(b, x), self.scale))
+        q = b.one("Round", b.one("Div", cast_to(b, x, F32), self.scale))
         q = b.one("Clip", q, b.const(-most, F32), b.const(most - 1, F32))
         if self.bits == 8:
             return b.one("Cast", q, to=I8)
@@ -45,8 +45,7 @@ class Kept:
         x = cache if self.bits == 8 else b.one("UnpackBits", cache, bits=4)
         x = b.one("Cast", x, to=F32)
         x = x if self.bits == 8 else b.one("Sub", x, b.const(8, F32))
-        y = b.one("Mul", x, self.scale)
-        return y if to is F32 else b.one("Cast", y, to=to)
+        return cast_to(b, b.one("Mul", x, self.scale), to)
 
 
 def kept(b: Any, n: Any, which: str, past: Value | None, scale: Value | None, shape: tuple[int, ...]) -> Kept:
@@ -64,4 +63,5 @@ def kept(b: Any, n: Any, which: str, past: Value | None, scale: Value | None, sh
         n.fail(f"has the cache {past and past.type} and scales {scale and scale.type} for {count} heads of {size}",
                hint="8 bits are int8, 4 bits uint8 of half the size; a scale for all, or one for each head and element")
     assert scale is not None
-    return Kept(bits, b.one("Reshape", as_float(b, scale), shape=[] if kind == "PER_TENSOR" else [1, count, 1, size]))
+    fit = [] if kind == "PER_TENSOR" else [1, count, 1, size]
+    return Kept(bits, b.one("Reshape", cast_to(b, scale, F32), shape=fit))

@@ -24,10 +24,9 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
 from monobloc.ops.attention import refuse
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.fused import silu
 from monobloc.ops.movement import slice_of
-from monobloc.ops.streams import as_float
 
 Array = np.ndarray
 Attrs = dict[str, Any]
@@ -158,8 +157,8 @@ class LinearAttention(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         refuse(n, state_window=0)
         to = n.inputs[0].dtype
-        q, k, v = (as_float(b, x) for x in n.inputs[:3])
-        first, decay, beta = (x and as_float(b, x) for x in [*n.inputs[3:], *[None] * 3][:3])
+        q, k, v = (cast_to(b, x, F32) for x in n.inputs[:3])
+        first, decay, beta = (x and cast_to(b, x, F32) for x in [*n.inputs[3:], *[None] * 3][:3])
         hq, h = int(n.attrs["q_num_heads"]), int(n.attrs["kv_num_heads"])
         if min(hq, h) < 1 or any(x.type.rank != 3 for x in (q, k, v)) or q.shape[2] % hq or v.shape[2] % h:
             n.fail(f"{q.type}, {k.type} and {v.type} do not part into {hq} heads of queries and {h} of keys and values",
@@ -176,7 +175,7 @@ class LinearAttention(OpDef):
         y, last = attended(b, n, q, k, v, decay, beta, first)
         y = b.one("Reshape", y, shape=[*y.shape[:2], y.shape[2] * y.shape[3]])
         state = to if n.input(3) is None else n.input(3).dtype
-        return [x if x.dtype is d else b.one("Cast", x, to=d) for x, d in ((y, to), (last, state))][: n.n_outputs]
+        return [cast_to(b, x, d) for x, d in ((y, to), (last, state))][: n.n_outputs]
 
 
 class GatedDeltaNet(OpDef):
@@ -203,16 +202,16 @@ class GatedDeltaNet(OpDef):
             q, k = (self._unit(b, x) for x in (q, k))
         if decay is not None:
             wide = [batch, q.shape[1], h, decay.type.size // max(tokens * h, 1) or 1]
-            decay = self._decay(b, n, b.one("Reshape", as_float(b, decay), shape=wide), a_log, bias)
+            decay = self._decay(b, n, b.one("Reshape", cast_to(b, decay, F32), shape=wide), a_log, bias)
         if beta is not None:
-            beta = b.one("Reshape", as_float(b, beta), shape=[batch, q.shape[1], h])
+            beta = b.one("Reshape", cast_to(b, beta, F32), shape=[batch, q.shape[1], h])
             kind = n.attrs.get("beta_activation", "none")
             if kind not in ("none", "sigmoid"):
                 n.fail(f"has the unknown beta_activation {kind!r}, must be none or sigmoid")
             beta = b.one("Sigmoid", beta) if kind == "sigmoid" else beta
         y, last = attended(b, n, q, k, v, decay, beta, b.one("Transpose", first, perm=[0, 1, 3, 2]))
         y = b.one("Reshape", y, shape=[*shape, *y.shape[2:]])
-        y = y if to is F32 else b.one("Cast", y, to=to)
+        y = cast_to(b, y, to)
         return [y, b.one("Transpose", last, perm=[0, 1, 3, 2])][: n.n_outputs]
 
     def _parts(
@@ -232,7 +231,7 @@ class GatedDeltaNet(OpDef):
         sizes = (width, width, size)
         if any(x.shape[-1] % s for x, s in zip(parts, sizes, strict=True)):
             n.fail(f"{', '.join(str(x.type) for x in parts)} do not fit a state of {[h, size, width]}")
-        return [b.one("Reshape", as_float(b, x), shape=[*outer, x.type.size // max(int(np.prod(outer)) * s, 1), s])
+        return [b.one("Reshape", cast_to(b, x, F32), shape=[*outer, x.type.size // max(int(np.prod(outer)) * s, 1), s])
                 for x, s in zip(parts, sizes, strict=True)]
 
     def _unit(self, b: Any, x: Value) -> Any:
@@ -267,9 +266,9 @@ class LinearAttentionGate(OpDef):
         a, bias, scale, rate = [*n.inputs, None][:4]
         if n.n_outputs > 1 and rate is None:
             n.fail("its second output needs the input b")
-        decay = b.one("Mul", b.one("Softplus", b.one("Add", as_float(b, a), bias)), scale)
-        out = [decay, *([b.one("Sigmoid", as_float(b, rate))] if n.n_outputs > 1 else [])]
-        return [x if a.dtype is F32 else b.one("Cast", x, to=a.dtype) for x in out]
+        decay = b.one("Mul", b.one("Softplus", b.one("Add", cast_to(b, a, F32), bias)), scale)
+        out = [decay, *([b.one("Sigmoid", cast_to(b, rate, F32))] if n.n_outputs > 1 else [])]
+        return [cast_to(b, x, a.dtype) for x in out]
 
 
 class CausalConvWithState(OpDef):

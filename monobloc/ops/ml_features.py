@@ -10,15 +10,11 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.labels import same_as_keys
 from monobloc.ops.ml_scores import ML, constant
 
 F32, I64 = DType.F32, DType.I64
-
-
-def floats(b: Any, x: Value) -> Value:
-    return x if x.dtype is F32 else b.one("Cast", x, to=F32)
 
 
 def per_column(b: Any, n: Any, what: str, values: Sequence[float], x: Value, dtype: DType) -> Value:
@@ -35,7 +31,7 @@ class Scaler(OpDef):
     domain = ML
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x = floats(b, n.inputs[0])
+        x = cast_to(b, n.inputs[0], F32)
         offset, scale = (n.attrs.get(k) or [d] for k, d in (("offset", 0.0), ("scale", 1.0)))
         y = b.one("Sub", x, per_column(b, n, "offset", offset, x, F32))
         return [b.one("Mul", y, per_column(b, n, "scale", scale, x, F32))]
@@ -48,7 +44,7 @@ class Normalizer(OpDef):
     domain = ML
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        x, norm = floats(b, n.inputs[0]), n.attrs.get("norm", "MAX")
+        x, norm = cast_to(b, n.inputs[0], F32), n.attrs.get("norm", "MAX")
         reduce = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(norm)
         if reduce is None or x.type.rank not in (1, 2):
             n.fail(f"norm `{norm}` of {x.type}, must be MAX, L1 or L2 of rows")
@@ -132,7 +128,7 @@ class FeatureVectorizer(OpDef):
             rows = v.shape[0] if v.type.rank > 1 else 1
             if rows * width != v.type.size:
                 n.unsupported(f"{v.type} as rows of {width}")
-            parts.append(b.one("Reshape", floats(b, v), shape=[rows, width]))
+            parts.append(b.one("Reshape", cast_to(b, v, F32), shape=[rows, width]))
         return [parts[0] if len(parts) == 1 else b.emit("Concat", parts, {"axis": 1})[0]]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.fused import plus
 from monobloc.ops.labels import named
 
@@ -26,7 +26,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 def as_float(b: Any, x: Value) -> Value:
     """[rows, columns] in float32; a vector is one row"""
-    x = x if x.dtype is F32 else b.one("Cast", x, to=F32)
+    x = cast_to(b, x, F32)
     return x if x.type.rank == 2 else b.one("Reshape", x, shape=[1, x.type.size]) if x.type.rank < 2 else x
 
 
@@ -93,7 +93,7 @@ def labels_of(n: Any, ints: str, strings: str) -> np.ndarray:
 def label(b: Any, n: Any, labels: np.ndarray, index: Value) -> Value:
     """The labels at [rows] indices"""
     if labels.dtype != object and (labels == np.arange(len(labels))).all():
-        return index if index.dtype is I64 else b.one("Cast", index, to=I64)
+        return cast_to(b, index, I64)
     return named(b, n, labels, index)
 
 

@@ -17,6 +17,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.build import cast_to
 from monobloc.ops.fused import plus, slice_last
 from monobloc.ops.ml_scores import (
     ML,
@@ -238,7 +239,7 @@ class TreeEnsembleRegressor(OpDef):
         y = emit(b, n, rows_of(b, n, n.inputs[0]), by_nodes(n, "target"), targets, aggregate)
         base = values_of(n, "base_values", None, [])
         y = plus(b, y, b.const(np.asarray(base, y.dtype.numpy)) if base else None)
-        y = y if y.dtype is F32 else b.one("Cast", y, to=F32)
+        y = cast_to(b, y, F32)
         transform = transform_of(n)
         return [y if transform == "SOFTMAX" and targets == 1 else transformed(b, y, transform)]
 
@@ -255,7 +256,7 @@ class TreeEnsembleClassifier(OpDef):
             n.unsupported("a classifier of one class")
         t, transform = by_nodes(n, "class"), transform_of(n)
         scores = emit(b, n, rows_of(b, n, n.inputs[0]), t, len(labels), "SUM")
-        scores = scores if scores.dtype is F32 else b.one("Cast", scores, to=F32)
+        scores = cast_to(b, scores, F32)
         base = values_of(n, "base_values", None, [])
         ids = sorted({target for leaf in t.leaves for target, _ in leaf})
         if len(labels) == 2 and len(ids) == 1:
@@ -308,7 +309,7 @@ class TreeEnsemble(OpDef):
         y = emit(b, n, rows_of(b, n, work), self._tables(n), targets, kind)
         transform = transform_of(n)
         y = y if transform == "SOFTMAX" and targets == 1 else transformed(b, y, transform)
-        return [y if y.dtype is x.dtype else b.one("Cast", y, to=x.dtype)]
+        return [cast_to(b, y, x.dtype)]
 
     def _tables(self, n: Any) -> Tables:
         a = n.attrs

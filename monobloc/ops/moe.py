@@ -17,11 +17,10 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.attention import refuse
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.fused import gelu, silu, slice_last
 from monobloc.ops.movement import slice_of
 from monobloc.ops.nbits import planes
-from monobloc.ops.streams import as_float
 
 ACTIVATIONS = ("relu", "gelu", "silu", "identity", "swiglu")
 F32 = DType.F32
@@ -158,7 +157,7 @@ class QMoE(MoE):
         to = n.inputs[0].dtype
         if to is F32:
             return super().from_onnx(b, n)
-        wide = [None if v is None else as_float(b, v) if v.dtype is to else v for v in n.inputs]
+        wide = [None if v is None else cast_to(b, v, F32) if v.dtype is to else v for v in n.inputs]
         y, = super().from_onnx(b, replace(n, inputs=wide))
         return [b.one("Cast", y, to=to)]
 
@@ -241,8 +240,8 @@ class SwiGLU(OpDef):
         parts = n.inputs[:2] if n.input(1) is not None else [
             slice_last(b, n, x, k * half, (k + 1) * half) for k in (0, 1)]
         limit = float(n.attrs.get("limit", 0.0))
-        y = swiglu(b, n, limit if limit > 0 else None, *(as_float(b, v) for v in parts))
-        return [y if to is F32 else b.one("Cast", y, to=to)]
+        y = swiglu(b, n, limit if limit > 0 else None, *(cast_to(b, v, F32) for v in parts))
+        return [cast_to(b, y, to)]
 
 
 class MoEGroupRouter(OpDef):
@@ -260,7 +259,7 @@ class MoEGroupRouter(OpDef):
             n.fail(f"has the bias {bias.type} for {x.type}")
         experts = x.shape[-1]
         tokens = x.type.size // max(experts, 1)
-        shares = b.one("Sigmoid", as_float(b, b.one("Reshape", x, shape=[tokens, experts])))
+        shares = b.one("Sigmoid", cast_to(b, b.one("Reshape", x, shape=[tokens, experts]), F32))
         scores = b.one("Add", shares, bias)
         if n.n_outputs > 1:
             return [None, scores, shares][: n.n_outputs]
@@ -271,7 +270,7 @@ class MoEGroupRouter(OpDef):
         chosen = self._best(b, seen, top_k)
         logs = b.one("Log", b.one("Max", shares, b.const(1e-20, F32)))
         y = b.one("Where", chosen, logs, b.const(n.attrs.get("router_sentinel", -10000.0), F32))
-        return [y if to is F32 else b.one("Cast", y, to=to)]
+        return [cast_to(b, y, to)]
 
     def _of_groups(self, b: Any, n: Any, scores: Value) -> Any:
         """The scores of the experts in the best groups, and -inf"""

@@ -25,7 +25,7 @@ from monobloc.ir.graph import Node, Value
 from monobloc.ir.symbolic import upper
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.reduce import normalized_axes
 
 Array = np.ndarray
@@ -226,7 +226,7 @@ class UnpackBits(OpDef):
 def planes(b: Any, x: Value, blocks: int, block: int, bits: int) -> Value:
     """x as BlockProduct reads it: [M, planes, blocks, blob] in float, zeros where the last block is not full"""
     per, size = 8 // bits, x.shape[-1]
-    x = x if x.dtype is F32 else b.one("Cast", x, to=F32)
+    x = cast_to(b, x, F32)
     x = b.one("Reshape", x, shape=[x.type.size // size, size])
     if size < blocks * block:
         zeros = b.const(np.zeros((1, blocks * block - size), np.float32))
@@ -262,7 +262,7 @@ class MatMulNBits(OpDef):
             x, w = self._sorted(b, n, x, w, block, bits)
         level = {"level": 4} if int(n.attrs.get("accuracy_level", 0)) == 4 else {}
         y = b.one("BlockProduct", planes(b, x, blocks, block, bits), w, scale, zero, bits=bits, **level)
-        y = b.one("Reshape", y if x.dtype is F32 else b.one("Cast", y, to=x.dtype), shape=[*x.shape[:-1], columns])
+        y = b.one("Reshape", cast_to(b, y, x.dtype), shape=[*x.shape[:-1], columns])
         return [y if bias is None else b.one("Add", y, bias)]
 
     def _shaped(self, b: Any, n: Any, v: Value, shape: tuple[int, ...]) -> Value:

@@ -18,6 +18,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, call, cast, idx, lift, reduce, se
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.build import cast_to
 from monobloc.ops.contract import INF, NAN, Edge, f32
 from monobloc.ops.elementwise import bcast, broadcast_shapes
 from monobloc.ops.pool import abs_power, root
@@ -111,15 +112,12 @@ class BatchNormalization(OpDef):
         spread = b.one("ReduceMean", b.one("Mul", off, off), axes=axes, keepdims=0)
         at = b.one("Reshape", at, shape=list(spread.shape))
         epsilon = float(n.attrs.get("epsilon", 1e-5))
-        y = b.emit(self.name, [x, *(self._as(b, v, x.dtype) for v in (scale, bias, at, spread))], {"epsilon": epsilon})
+        y = b.emit(self.name, [x, *(cast_to(b, v, x.dtype) for v in (scale, bias, at, spread))], {"epsilon": epsilon})
         moved = []
         for old, new in ((mean, at), (var, spread)):
             k = (b.const(np.array(f, old.dtype.numpy)) for f in (keep, 1 - keep))
-            moved.append(b.one("Add", b.one("Mul", old, next(k)), b.one("Mul", self._as(b, new, old.dtype), next(k))))
+            moved.append(b.one("Add", b.one("Mul", old, next(k)), b.one("Mul", cast_to(b, new, old.dtype), next(k))))
         return [*y, *moved]
-
-    def _as(self, b: Any, v: Value, d: DType) -> Value:
-        return v if v.dtype is d else b.one("Cast", v, to=d)
 
     def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
         x = ins[0]

@@ -12,6 +12,7 @@ from typing import Any
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
+from monobloc.ops.build import cast_to
 from monobloc.ops.fused import slice_last
 
 F32, U8, U16, U32, I64 = DType.F32, DType.U8, DType.U16, DType.U32, DType.I64
@@ -26,7 +27,7 @@ def joined(b: Any, x: Value, size: int, to: DType) -> Any:
     weights = b.const([1 << (8 * k) for k in range(size)], whole)
     bits = b.one("ReduceSum", b.one("Cast", b.one("Mul", parts, weights), to=U32), axes=[x.type.rank], keepdims=0)
     real = b.one("BitCast", bits if size == 4 else b.one("Cast", bits, to=U16), to=to)
-    return real if to is F32 else b.one("Cast", real, to=F32)
+    return cast_to(b, real, F32)
 
 
 def nibbles(b: Any, x: Value) -> Any:
@@ -79,4 +80,4 @@ class GatherPacked(OpDef):
             blocks = b.one("Reshape", x, shape=[*at.shape, size // 32, width])
             scale = joined(b, slice_last(b, n, blocks, 0, 2), 2, DType.F16)
             y = b.one("Reshape", b.one("Mul", elements(b, n, blocks), scale), shape=[*at.shape, size])
-        return [y if to is F32 else b.one("Cast", y, to=to)]
+        return [cast_to(b, y, to)]

@@ -18,6 +18,7 @@ from monobloc.ir.expr import Expr, Fn, Num, call, cast, lift
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef
+from monobloc.ops.build import cast_to
 from monobloc.ops.contract import INF, Edge, f32, i8
 from monobloc.ops.reduce import normalized_axes, wide
 
@@ -147,7 +148,7 @@ class QuantizeLinear(Scaled):
         """The type of the scale is that of the division, unless `precision` says otherwise."""
         if n.attrs.get("precision", 0):
             work = n.dtype_attr("precision")
-            ins[:2] = [v if v.dtype is work else b.one("Cast", v, to=work) for v in ins[:2] if v is not None]
+            ins[:2] = [cast_to(b, v, work) for v in ins[:2] if v is not None]
         if attrs["to"] in SMALL_FLOATS and not n.attrs.get("saturate", 1):
             attrs["saturate"] = 0
         return b.emit(self.name, ins, attrs)

@@ -17,6 +17,7 @@ from monobloc.ir.expr import Expr, Fn, Num, call, cast
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
+from monobloc.ops.build import cast_to
 from monobloc.ops.shape import flatten_index, reshape
 
 Array = np.ndarray
@@ -98,9 +99,6 @@ class Random(OpDef):
             n.fail(f"makes random numbers of the type {to.value}")
         return list(x.shape), to
 
-    def typed(self, b: Any, v: Value, to: DType) -> Value:
-        return v if v.dtype is to else b.one("Cast", v, to=to)
-
 
 class RandomUniform(Random):
     name = "RandomUniform"
@@ -111,7 +109,7 @@ class RandomUniform(Random):
         low, high = float(n.attrs.get("low", 0.0)), float(n.attrs.get("high", 1.0))
         (u,) = self.uniform(b, n, shape, to)
         y = b.one("Add", b.one("Mul", u, b.const(high - low, u.dtype)), b.const(low, u.dtype))
-        return [self.typed(b, y, to)]
+        return [cast_to(b, y, to)]
 
 
 class RandomNormal(Random):
@@ -127,7 +125,7 @@ class RandomNormal(Random):
         size = b.one("Mul", b.one("Log", b.one("Sub", b.const(1, d), u)), b.const(-2, d))
         y = b.one("Mul", b.one("Sqrt", size), b.one("Cos", b.one("Mul", v, b.const(2 * np.pi, d))))
         mean, scale = (float(n.attrs.get(k, default)) for k, default in (("mean", 0.0), ("scale", 1.0)))
-        return [self.typed(b, b.one("Add", b.one("Mul", y, b.const(scale, d)), b.const(mean, d)), to)]
+        return [cast_to(b, b.one("Add", b.one("Mul", y, b.const(scale, d)), b.const(mean, d)), to)]
 
 
 class Bernoulli(Random):
@@ -139,7 +137,7 @@ class Bernoulli(Random):
         x = n.inputs[0]
         shape, to = self.form(n)
         (u,) = self.uniform(b, n, shape, x.dtype)
-        return [b.one("Cast", b.one("Less", u, self.typed(b, x, u.dtype)), to=to)]
+        return [b.one("Cast", b.one("Less", u, cast_to(b, x, u.dtype)), to=to)]
 
 
 class Multinomial(Random):
@@ -153,8 +151,8 @@ class Multinomial(Random):
             n.fail(f"takes rows of classes, not {x.type}")
         rows, classes = x.shape
         (u,) = self.uniform(b, n, [rows, draws, 1], x.dtype)
-        shares = b.one("CumSum", self.typed(b, b.one("Softmax", x, axis=1), u.dtype), axis=1, exclusive=0, reverse=0)
+        shares = b.one("CumSum", cast_to(b, b.one("Softmax", x, axis=1), u.dtype), axis=1, exclusive=0, reverse=0)
         passed = b.one("LessOrEqual", reshape(b, shares, [rows, 1, classes]), u)
         count = b.one("ReduceSum", b.one("Cast", passed, to=DType.I32), axes=[2], keepdims=0)
         last = b.one("Min", count, b.const(classes - 1, DType.I32))  # the last share may be just below 1
-        return [self.typed(b, last, n.dtype_attr("dtype", DType.I32))]
+        return [cast_to(b, last, n.dtype_attr("dtype", DType.I32))]

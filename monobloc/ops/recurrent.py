@@ -25,6 +25,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.build import cast_to
 from monobloc.ops.contract import NAN, Edge, f32, i32
 
 Array = np.ndarray
@@ -140,7 +141,7 @@ class Recurrent(OpDef):
                 b.one("Transpose", v, perm=[1, 0, 2]) for v in outs[1:]
             ]
         want = n.inputs[0].dtype
-        outs = [v if v.dtype is want else b.one("Cast", v, to=want) for v in outs]
+        outs = [cast_to(b, v, want) for v in outs]
         return outs[: n.n_outputs]
 
     # -- types --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from monobloc.ir.expr import Expr, Fn, all_of, call, cast, idx, lift, reduce, se
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import EXACT, Case, OpDef, Tol
+from monobloc.ops.build import cast_to
 from monobloc.ops.contract import NAN, NAN_LOST, Edge, f32, i32, i64
 from monobloc.ops.indexing import checked, checked_c, index_dtype
 from monobloc.ops.movement import clamp
@@ -37,11 +38,6 @@ def _aligned(ins: Sequence[Value | None], attrs: dict[str, Any]) -> TensorType:
     if 0 in x.shape:
         raise ModelError(f"RoiAlign of an empty tensor of shape {list(x.shape)}")
     return TensorType(x.dtype, (rois.shape[0], x.shape[1], *attrs["size"]))
-
-
-def _cast(b: Any, v: Value, to: DType) -> Value:
-    got: Value = v if v.dtype is to else b.one("Cast", v, to=to)
-    return got
 
 
 class RoiAlign(OpDef):
@@ -73,7 +69,8 @@ class RoiAlign(OpDef):
             return b.emit("RoiAlign", n.inputs, attrs)
         x, rois, at = n.inputs
         wide = work_type(x.dtype)
-        return [_cast(b, b.one("RoiAlignAdaptive", _cast(b, x, wide), _cast(b, rois, wide), at, **attrs), x.dtype)]
+        y = b.one("RoiAlignAdaptive", cast_to(b, x, wide), cast_to(b, rois, wide), at, **attrs)
+        return [cast_to(b, y, x.dtype)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         return [_aligned(ins, attrs)]
@@ -419,7 +416,7 @@ class MaxRoiPool(OpDef):
             n.fail(f"has the pooled_shape {size}, must be two positive sizes")
         attrs = {"pooled_shape": size, "spatial_scale": float(n.attrs.get("spatial_scale", 1.0))}
         wide = work_type(x.dtype)
-        return [_cast(b, b.one("MaxRoiPool", _cast(b, x, wide), _cast(b, rois, wide), **attrs), x.dtype)]
+        return [cast_to(b, b.one("MaxRoiPool", cast_to(b, x, wide), cast_to(b, rois, wide), **attrs), x.dtype)]
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
         x, rois = (only(v, self.name) for v in ins)

@@ -11,7 +11,7 @@ from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
 from monobloc.ops.attention import Masks, attend, attended, heads, joined, refuse, rows_at, written
-from monobloc.ops.build import read_as
+from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.fused import slice_last
 from monobloc.ops.kv_cache import kept
 
@@ -314,6 +314,6 @@ class GemmaRotaryEmbedding(OpDef):
                    hint="angles are [batch, sequence, size], the others [batch, heads, sequence, size]")
         wide = b.one("Reshape", angles, shape=[angles.shape[0], 1, *angles.shape[1:]])
         cos, sin = (b.one(f, wide) for f in ("Cos", "Sin"))
-        cos, sin = (t if t.dtype is parts[0].dtype else b.one("Cast", t, to=parts[0].dtype) for t in (cos, sin))
+        cos, sin = (cast_to(b, t, parts[0].dtype) for t in (cos, sin))
         pairs = zip(parts[::2], parts[1::2], strict=True)
         return [b.one("Add", b.one("Mul", x, cos), b.one("Mul", y, sin)) for x, y in pairs][: n.n_outputs]

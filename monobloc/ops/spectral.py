@@ -16,6 +16,7 @@ import numpy as np
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef, Tol
+from monobloc.ops.build import cast_to
 from monobloc.ops.indexing import gather_const
 from monobloc.ops.shape import axis_of
 
@@ -60,7 +61,7 @@ def transform(b: Any, n: Any, x: Value, axis: int, length: int | None, inverse: 
         n.fail(f"a transform of length {full} is none")
     perm = [k for k in range(rank - 1) if k != axis] + [axis, rank - 1]
     rows = [x.shape[k] for k in perm[:-2]]
-    wide = x if x.dtype is DType.F64 else b.one("Cast", x, to=DType.F64)
+    wide = cast_to(b, x, DType.F64)
     flat = b.one("Reshape", b.one("Transpose", wide, perm=perm), shape=[int(np.prod(rows)), taken, parts])
     if full < SHORT:
         y = _short(b, flat, full, inverse, onesided)
@@ -69,7 +70,7 @@ def transform(b: Any, n: Any, x: Value, axis: int, length: int | None, inverse: 
         y = b.one("FourierTransform", flat, table, inverse=int(inverse), onesided=int(onesided))
     y = b.one("Reshape", y, shape=[*rows, *y.shape[1:]])
     y = b.one("Transpose", y, perm=[perm.index(k) for k in range(rank)])
-    return y if x.dtype is DType.F64 else b.one("Cast", y, to=x.dtype)
+    return cast_to(b, y, x.dtype)
 
 
 def _short(b: Any, flat: Value, full: int, inverse: bool, onesided: bool) -> Value:

@@ -11,18 +11,15 @@ from typing import Any
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
+from monobloc.ops.build import cast_to
+from monobloc.ops.fused_norm import inverse_rms
 
 F32 = DType.F32
 
 
 # -- shared -------------------------------------------------------------------------------------------
-def as_float(b: Any, v: Value) -> Any:
-    return v if v.dtype is F32 else b.one("Cast", v, to=F32)
-
-
 def rounded(b: Any, y: Value, to: DType, shape: Sequence[int]) -> Any:
-    y = b.one("Reshape", y, shape=list(shape))
-    return y if to is F32 else b.one("Cast", y, to=to)
+    return cast_to(b, b.one("Reshape", y, shape=list(shape)), to)
 
 
 def branches(b: Any, n: Any, x: Value) -> Any:
@@ -31,7 +28,7 @@ def branches(b: Any, n: Any, x: Value) -> Any:
     if count < 0 or x.type.rank < (1 if count else 2) or (count and x.shape[-1] % count):
         n.fail(f"{x.type} does not part into {count or 'its'} branches",
                hint="streams are [.., C, H], or [.., C * H] with num_branches C")
-    x = as_float(b, x)
+    x = cast_to(b, x, F32)
     return b.one("Reshape", x, shape=[*x.shape[:-1], count, x.shape[-1] // count]) if count else x
 
 
@@ -43,15 +40,14 @@ def gates(b: Any, n: Any, gate: Value, like: Value) -> Any:
         ([*outer, count], [*outer, count, 1]), ([*outer, count * size], [*outer, count, size]),
     ):
         if list(gate.shape) == shape:
-            return b.one("Reshape", as_float(b, gate), shape=to)
+            return b.one("Reshape", cast_to(b, gate, F32), shape=to)
     n.fail(f"gates {gate.type} do not fit streams of {list(like.shape)}",
            hint="gates are [.., C], [.., C, 1], [.., C, H] or [.., C * H]")
 
 
 def normalized(b: Any, x: Value, scale: Value | None, epsilon: float) -> Any:
     """RMSNormalization over the last axis, by a scale that is broadcast"""
-    mean = b.one("ReduceMean", b.one("Mul", x, x), axes=[x.type.rank - 1], keepdims=1)
-    y = b.one("Mul", x, b.one("Reciprocal", b.one("Sqrt", b.one("Add", mean, b.const(epsilon, F32)))))
+    y = b.one("Mul", x, inverse_rms(b, x, [x.type.rank - 1], epsilon))
     return y if scale is None else b.one("Mul", y, scale)
 
 
@@ -70,7 +66,7 @@ class BranchwiseRMSNorm(OpDef):
             if scale.shape not in ((count * size,), (count, size), (size,)):
                 n.fail(f"the scale {scale.type} does not fit {count} branches of {size}",
                        hint="it is [C * H], [C, H] or [H]")
-            scale = b.one("Reshape", as_float(b, scale), shape=[-1, size] if scale.type.size != size else [size])
+            scale = b.one("Reshape", cast_to(b, scale, F32), shape=[-1, size] if scale.type.size != size else [size])
         y = normalized(b, parts, scale, float(n.attrs.get("epsilon", 1e-5)))
         return [rounded(b, y, x.dtype, x.shape)]
 
@@ -106,9 +102,9 @@ class HyperConnectionPostMix(OpDef):
                    hint="the block's output is [.., H], the mix [.., C, C]")
         if mix is not None:
             axes = list(range(mix.type.rank))
-            turned = b.one("Transpose", as_float(b, mix), perm=[*axes[:-2], axes[-1], axes[-2]])
+            turned = b.one("Transpose", cast_to(b, mix, F32), perm=[*axes[:-2], axes[-1], axes[-2]])
             streams = b.one("MatMul", turned, streams)
-        new = b.one("Reshape", as_float(b, block), shape=[*outer, 1, size])
+        new = b.one("Reshape", cast_to(b, block, F32), shape=[*outer, 1, size])
         y = b.one("Add", streams, b.one("Mul", gates(b, n, post, streams), new))
         return [rounded(b, y, x.dtype, x.shape)]
 
@@ -120,7 +116,7 @@ class EngramGate(OpDef):
     domain = "com.microsoft"
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
-        key, query, value, *scales = (as_float(b, v) for v in n.inputs if v is not None)
+        key, query, value, *scales = (cast_to(b, v, F32) for v in n.inputs if v is not None)
         to, epsilon = n.inputs[0].dtype, float(n.attrs.get("epsilon", 1e-5))
         if key.type.rank != 4 or query.shape != key.shape or value.shape != (*key.shape[:2], key.shape[3]):
             n.fail(f"keys {key.type}, queries {query.type} and values {value.type} do not fit together",
