@@ -54,46 +54,14 @@ MB_INLINE mb_vi mb_idw_x(const mb_idwconv *d, const uint8_t *x) {
  * Less its zero point, x of 16 bits has 17. */
 MB_INLINE mb_vi mb_idw_f(const mb_idwconv *d, mb_vi w) {
 #ifdef MB_MADD
-  if (d->x_size == 1) return w & 0xffff;/* Where the sizes are known when it runs: the descriptor is AT(ctx). */
-#define MB_IDWCONV_OPEN_LEAF(LEAF, AT, EPI, PX, INSIDE)                                                     \
-  MB_LEAF void LEAF(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n) { \
-    const mb_idwconv d = AT(ctx);                                                                           \
-    if (d.c < MB_VL) mb_idw_small(&d, PX, INSIDE, ctx, x, w, y, zx, at, EPI##_s);                           \
-    else if (n == MB_VL) mb_idw_tile(&d, PX, INSIDE, ctx, x, w, y, zx, at, MB_VL, EPI##_v);                 \
-    else mb_idw_tile(&d, PX, INSIDE, ctx, x, w, y, zx, at, (int)(d.c % MB_VL), EPI##_v);                    \
-  }
-#define MB_IDWCONV_OPEN(NAME, AT, EPI, PX)                                                                  \
-  MB_IDWCONV_OPEN_LEAF(NAME##_inside, AT, EPI, PX, 1)                                                       \
-  MB_IDWCONV_OPEN_LEAF(NAME##_edge, AT, EPI, PX, 0)                                                         \
-  MB_IDWCONV_OPEN_LEAF(NAME##_one, AT, EPI, 1, 0)                                                           \
-  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, const void *zx, void *y, int tid, int nt) { \
-    const mb_idwconv d = AT(ctx);                                                                           \
-    mb_idw_run(&d, NAME##_inside, NAME##_edge, NAME##_one, ctx, x, w, zx, y, tid, nt);                      \
-  }
-
+  if (d->x_size == 1) return w & 0xffff;
 #endif
   (void)d;
   return w;
 }
 MB_INLINE mb_vi mb_idw_mul(const mb_idwconv *d, mb_vi x, mb_vi f) {
 #ifdef MB_MADD
-  if (d->x_size == 1) return (mb_vi)MB_MADD(x, f);/* Where the sizes are known when it runs: the descriptor is AT(ctx). */
-#define MB_IDWCONV_OPEN_LEAF(LEAF, AT, EPI, PX, INSIDE)                                                     \
-  MB_LEAF void LEAF(const void *ctx, const uint8_t *x, const int8_t *w, char *y, int32_t zx, mb_ix at, int n) { \
-    const mb_idwconv d = AT(ctx);                                                                           \
-    if (d.c < MB_VL) mb_idw_small(&d, PX, INSIDE, ctx, x, w, y, zx, at, EPI##_s);                           \
-    else if (n == MB_VL) mb_idw_tile(&d, PX, INSIDE, ctx, x, w, y, zx, at, MB_VL, EPI##_v);                 \
-    else mb_idw_tile(&d, PX, INSIDE, ctx, x, w, y, zx, at, (int)(d.c % MB_VL), EPI##_v);                    \
-  }
-#define MB_IDWCONV_OPEN(NAME, AT, EPI, PX)                                                                  \
-  MB_IDWCONV_OPEN_LEAF(NAME##_inside, AT, EPI, PX, 1)                                                       \
-  MB_IDWCONV_OPEN_LEAF(NAME##_edge, AT, EPI, PX, 0)                                                         \
-  MB_IDWCONV_OPEN_LEAF(NAME##_one, AT, EPI, 1, 0)                                                           \
-  MB_INLINE void NAME(const void *ctx, const void *x, const void *w, const void *zx, void *y, int tid, int nt) { \
-    const mb_idwconv d = AT(ctx);                                                                           \
-    mb_idw_run(&d, NAME##_inside, NAME##_edge, NAME##_one, ctx, x, w, zx, y, tid, nt);                      \
-  }
-
+  if (d->x_size == 1) return (mb_vi)MB_MADD(x, f);
 #endif
   (void)d;
   return mb_mul(x, f);

@@ -16,8 +16,6 @@ typedef uint16_t mb_vu16 __attribute__((vector_size(2 * MB_VL)));
 typedef uint16_t mb_vu16u __attribute__((vector_size(2 * MB_VL), aligned(2), may_alias));
 typedef _Float16 mb_vhu __attribute__((vector_size(2 * MB_VL), aligned(2), may_alias));
 typedef int8_t mb_v8u __attribute__((vector_size(MB_VL), aligned(1), may_alias));
-typedef int16_t mb_v16u __attribute__((vector_size(2 * MB_VL), aligned(1), may_alias));
-typedef uint16_t mb_vu16u __attribute__((vector_size(2 * MB_VL), aligned(1), may_alias));
 typedef uint8_t mb_vu8u __attribute__((vector_size(MB_VL), aligned(1), may_alias));
 typedef int16_t mb_v16u __attribute__((vector_size(2 * MB_VL), aligned(2), may_alias));
 typedef float mb_float_a __attribute__((may_alias));
