@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
-from monobloc.ir.symbolic import is_open
+from monobloc.ir.symbolic import guess, is_open
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.ops.quant import limits
@@ -281,7 +281,7 @@ def quantize_before_moves(n: Node, b: Builder) -> Sequence[Value] | None:
     if m is None or not all(x is not None and only_use(b.graph, x) for x in (v, moved)) or len(m.used) > 1:
         return None
     x = m.inputs[0]
-    if x is None or x.producer is None or x.type.size > moved.type.size * 1.5:  # type: ignore[union-attr]
+    if x is None or x.producer is None or guess(x.type.size) > guess(moved.type.size) * 1.5:  # type: ignore[union-attr]
         return None
     y = x if relu is None else b.one("Relu", x)
     q = b.emit("QuantizeLinear", [y, scale, zero], n.attrs)[0]

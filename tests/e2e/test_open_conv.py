@@ -123,6 +123,27 @@ def test_bytes_of_every_kind(lto: str, threads: int, cpu: str | None, tmp_path: 
     m.stop()
 
 
+def test_quantizing_in_front_of_moves(tmp_path: Path, cache: Path) -> None:
+    """Which of two tensors is larger is not asked of the run: one version has all sizes."""
+    path = tmp_path / "moved.onnx"
+    w = {"sx": np.float32(0.0625), "z": np.uint8(117), "sw": np.float32(0.03125), "zw": np.int8(0),
+         "sy": np.float32(0.5), "w": RNG.integers(-99, 99, (20, 6, 3, 2)).astype(np.int8)}
+    nodes = [helper.make_node("QuantizeLinear", ["x", "sx", "z"], ["xq"]),
+             helper.make_node("DequantizeLinear", ["xq", "sx", "z"], ["xd"]),
+             helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["f"]),
+             helper.make_node("ConvTranspose", ["xd", "f"], ["h"], strides=[2, 1]),
+             helper.make_node("Transpose", ["h"], ["t"], perm=[0, 2, 3, 1]),
+             helper.make_node("QuantizeLinear", ["t", "sy", "z"], ["q"]),
+             helper.make_node("DequantizeLinear", ["q", "sy", "z"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 20, "h", "w"]), ("y", None)))
+    g = helper.make_graph(nodes, "moved", [x], [y], [numpy_helper.from_array(v, n) for n, v in w.items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    o = Options(lto="none", cache=cache, dims={"h": tuple(range(2, 9)), "w": tuple(range(2, 9))})
+    made = build([path], tmp_path / "m.so", "shared", o)
+    assert len(made.programs[0].versions) == 1
+    _check(CompiledModel(tmp_path / "m.so"), path, [(1, 2, 2), (1, 2, 7), (1, 5, 3), (1, 8, 8)])
+
+
 def test_an_object_by_itself(tmp_path: Path, cache: Path) -> None:
     """Its weights are as they are in the model."""
     path = tmp_path / "kinds.onnx"
