@@ -263,26 +263,28 @@ class MoEGroupRouter(OpDef):
         scores = b.one("Add", shares, bias)
         if n.n_outputs > 1:
             return [None, scores, shares][: n.n_outputs]
-        seen = self._of_groups(b, n, scores)
         top_k = int(n.attrs["top_k"])
         if not 0 < top_k <= experts:
             n.fail(f"chooses {top_k} of {experts} experts")
-        chosen = self._best(b, seen, top_k)
+        inside = self._groups(b, n, scores)
+        chosen = self._best(b, b.one("Where", inside, scores, b.const(-np.inf, F32)), top_k)
+        chosen = b.one("And", chosen, inside)  # there may be fewer than top_k
         logs = b.one("Log", b.one("Max", shares, b.const(1e-20, F32)))
         y = b.one("Where", chosen, logs, b.const(n.attrs.get("router_sentinel", -10000.0), F32))
         return [cast_to(b, y, to)]
 
-    def _of_groups(self, b: Any, n: Any, scores: Value) -> Any:
-        """The scores of the experts in the best groups, and -inf"""
+    def _groups(self, b: Any, n: Any, scores: Value) -> Any:
+        """[tokens, experts]: which experts are in the best groups"""
         tokens, experts = scores.shape
         count, kept, best = (int(n.attrs.get(k, d)) for k, d in (("n_group", 1), ("topk_group", 1), ("group_topk", 2)))
         if count < 1 or experts % count or not 0 < kept <= count or best < 1:
             n.fail(f"keeps {kept} of {count} groups of {experts} experts, by the best {best} of each")
-        parts = b.one("Reshape", scores, shape=[tokens, count, experts // count])
-        top, _ = b.emit("TopK", [parts], {"axis": 2, "k": min(best, experts // count), "largest": 1}, outputs=2)
+        size = experts // count
+        parts = b.one("Reshape", scores, shape=[tokens, count, size])
+        top, _ = b.emit("TopK", [parts], {"axis": 2, "k": min(best, size), "largest": 1}, outputs=2)
         groups = self._best(b, b.one("ReduceSum", top, axes=[2], keepdims=0), kept)
-        seen = b.one("Where", b.one("Reshape", groups, shape=[tokens, count, 1]), parts, b.const(-np.inf, F32))
-        return b.one("Reshape", seen, shape=[tokens, experts])
+        wide = b.one("Expand", b.one("Reshape", groups, shape=[tokens, count, 1]), shape=[tokens, count, size])
+        return b.one("Reshape", wide, shape=[tokens, experts])
 
     def _best(self, b: Any, x: Value, k: int) -> Any:
         """Which are the k largest of a row"""

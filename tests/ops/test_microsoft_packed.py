@@ -100,6 +100,8 @@ def test_routers_of_groups(dtype: Any) -> None:
     for more in ({}, {"n_group": 4, "topk_group": 2}, {"n_group": 3, "topk_group": 2, "group_topk": 1},
                  {"n_group": 2, "group_topk": 9, "router_sentinel": -7.0}):
         agree("MoEGroupRouter", [x, bias], top_k=3, **more)
+    for kept in (1, 2):  # the groups have 2 or 4 experts, of which 5 are chosen
+        agree("MoEGroupRouter", [x, bias], top_k=5, n_group=6, topk_group=kept)
     agree("MoEGroupRouter", [x.reshape(1, 5, 12), bias], top_k=12)
     model, feeds = node("MoEGroupRouter", [x, bias], 3, top_k=2)
     model.graph.node[0].output[0] = ""
