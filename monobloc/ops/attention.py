@@ -27,7 +27,7 @@ F32, I64 = DType.F32, DType.I64
 # -- heads --------------------------------------------------------------------------------------------
 def heads(b: Any, n: Any, x: Value, count: int) -> Value:
     """[B, S, N*H] as [B, N, S, H]"""
-    if x.type.rank != 3 or x.shape[2] % count:
+    if count < 1 or x.type.rank != 3 or x.shape[2] % count:
         n.fail(f"{x.type} does not part into {count} heads")
     x = b.one("Reshape", x, shape=[x.shape[0], x.shape[1], count, x.shape[2] // count])
     return b.one("Transpose", x, perm=[0, 2, 1, 3])
@@ -91,7 +91,8 @@ def attended(b: Any, n: Any, q: Value, k: Value, v: Value, scale: float, masks: 
     """The same, with the scores [B, N, S, T] before their softmax and behind it"""
     batch, count, steps, size = q.shape
     groups, length = k.shape[1], k.shape[2]
-    if count % max(groups, 1) or k.shape[3] != size or v.shape[:3] != k.shape[:3] or k.shape[0] != batch:
+    some = 0 not in (size, groups) and count % groups == 0
+    if not some or k.shape[3] != size or v.shape[:3] != k.shape[:3] or k.shape[0] != batch:
         n.fail(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
     scale = scale or 1 / float(np.sqrt(size))
     rows = b.one("Reshape", q, shape=[batch, groups, count // groups * steps, size])
@@ -294,6 +295,8 @@ class MultiHeadAttention(OpDef):
             parts = [v if v.type.rank == 4 else heads(b, n, v, count) for v in (query, key, value)]
         if bias is None:
             return parts
+        if bias.type.rank != 1:
+            n.fail(f"has the bias {bias.type}, which is not one for queries, keys and values, one behind the other")
         at, out = 0, []
         for x in parts:
             width = x.shape[1] * x.shape[3]
@@ -321,6 +324,6 @@ class DecoderMaskedMultiHeadAttention(MultiHeadAttention):
         refuse(n, output_qk=0)
         if key is None or value is None:
             n.unsupported("queries, keys and values in one tensor")
-        if width is not None and beams is not None and int(n.const(8).reshape(())) != beams.shape[1]:
+        if width is not None and beams is not None and n.ints(8) != list(beams.shape[1:2]):
             n.fail(f"cache_indirection {beams.type} is for another beam_width than {n.const(8)}")
         return self.decoded(b, n, [query, key, value, bias], [mask, added], [past_k, past_v], past_length, beams)

@@ -40,9 +40,10 @@ class MatMulBnb4(OpDef):
         columns, size, block = (int(n.attrs[k]) for k in ("N", "K", "block_size"))
         kind = int(n.attrs["quant_type"])
         if not n.attrs.get("transB", 1):
-            n.unsupported("MatMulBnb4 with transB 0, which training alone has,")
+            n.unsupported("`transB` = 0, which training alone has,")
         if kind not in (0, 1) or block < 16 or block & (block - 1):
-            n.unsupported(f"MatMulBnb4 of the kind {kind} in blocks of {block}: FP4 (0), NF4 (1) in blocks of 16, ...")
+            n.unsupported(f"`quant_type` = {kind} in blocks of {block}",
+                          hint="there are FP4 (0) and NF4 (1) in blocks of 16, 32, 64, ...")
         count = columns * size
         blocks = -(-count // block)
         if x.type.rank < 1 or x.shape[-1] != size or q.type.size != (count + 1) // 2 or most.type.size != blocks:
@@ -69,7 +70,7 @@ class MatMulFpQ4(OpDef):
         x, blob, kind = n.inputs[0], n.const(1).ravel(), int(n.attrs.get("blk_quant_type", 1))
         shape = [int(v) for v in n.const(2).ravel()]
         if kind not in (0, 1):
-            n.unsupported(f"MatMulFpQ4 of the kind {kind}, which onnxruntime has no shapes for: 0 and 1 are")
+            n.unsupported(f"`blk_quant_type` = {kind}", hint="there are 0 and 1; onnxruntime has no shapes for others")
         if len(shape) != 2 or min(shape) < 1 or x.type.rank < 1 or x.shape[-1] != shape[0]:
             n.fail(f"A is {x.type} and B {shape}, which are no product")
         (size, columns), room = shape, 20 + kind

@@ -164,8 +164,11 @@ class LinearAttention(OpDef):
             n.fail(f"{q.type}, {k.type} and {v.type} do not part into {hq} heads of queries and {h} of keys and values",
                    hint="all are [batch, sequence, heads * size]")
         width = q.shape[2] // hq
-        if not width or k.shape[2] % width:
+        if not width or not k.shape[2] or k.shape[2] % width:
             n.fail(f"heads of {width} do not fit keys {k.type}")
+        if any(x is not None and x.type.rank != 3 for x in (decay, beta)):
+            n.fail(f"has the decay {decay and decay.type} and beta {beta and beta.type}",
+                   hint="they are [batch, sequence, heads], the decay also [batch, sequence, heads * keys]")
         q, k, v = (b.one("Reshape", x, shape=[*x.shape[:2], c, x.shape[2] // c])
                    for x, c in ((q, hq), (k, k.shape[2] // width), (v, h)))
         if decay is not None:
@@ -190,7 +193,7 @@ class GatedDeltaNet(OpDef):
         if bounds is not None or n.n_outputs > 2:
             n.unsupported("samples of several lengths (cu_seqlens), or the output of updates",
                           hint="give all samples as many tokens, and leave cu_seqlens out")
-        if first is None or first.type.rank != 4:
+        if first is None or first.type.rank != 4 or 0 in first.shape[1:]:
             n.fail("needs initial_state [batch, heads, values, keys], which says how many samples there are")
         to, (batch, h, size, width) = query.dtype, first.shape
         shape = list(query.shape[: 1 if key is None else -2])

@@ -14,6 +14,7 @@ the product then, with x int8, its scales and its sums of blocks (times the scal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,6 +58,11 @@ def packed(elements: Array, bits: int) -> Array:
     return np.bitwise_or.reduce(e << (np.arange(per, dtype=np.uint8) * np.uint8(bits)), axis=-1).astype(np.uint8)
 
 
+def rows_of(x: Array) -> Array:
+    """A matrix, also where there are no rows"""
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
 def weights(b: Array, scale: Array, zero: Array | None, bits: int) -> Array:
     """[N, planes, blocks, blob]: what b stands for, in double"""
     n, blocks, _ = b.shape
@@ -98,7 +104,7 @@ class BlockProduct(OpDef):
     def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
         (x,), (b, scale, zero) = self.parted(xs)
         w = weights(b, scale, zero, attrs["bits"])
-        return (x.reshape(len(x), -1).astype(np.float64) @ w.reshape(len(b), -1).T).astype(np.float32)
+        return (rows_of(x).astype(np.float64) @ rows_of(w).T).astype(np.float32)
 
     def routine(self, n: Node, c: Any) -> str:
         xs, (b, scale, zero) = self.parted(n.inputs)
@@ -135,6 +141,7 @@ static const mb_nbits KERNEL_d = {{
             return Case((*self.rounded(x), b, scale, zero), {"bits": bits}, f"{bits}bits_{what}_{m}")
 
         yield make(1, 9, 3, 32, 4, "plain")
+        yield make(0, 9, 3, 32, 4, "plain")
         yield make(6, 5, 3, 32, 4, "packed")
         yield make(2, 4, 2, 16, 4, "small_half_packed")
         yield make(5, 3, 2, 64, 2, "packed")
@@ -174,7 +181,7 @@ class ByteBlockProduct(BlockProduct):
         (x, by, sums), (b, scale, zero) = self.parted(xs)
         w, center = (weights(v, scale, zero, attrs["bits"]) for v in (b, np.zeros_like(b)))
         real = x.astype(np.float64) * by.astype(np.float64)[:, None, :, None]
-        products = real.reshape(len(x), -1) @ (w - center).reshape(len(b), -1).T
+        products = rows_of(real) @ rows_of(w - center).T
         return (products + sums.astype(np.float64) @ center[:, 0, :, 0].T).astype(np.float32)
 
     def scratch(self, rows: int, blocks: int, blob: int, planes: int, kc: int, lanes: int) -> int:

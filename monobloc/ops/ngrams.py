@@ -71,6 +71,8 @@ class NGramHashMapping(OpDef):
                    hint="tokens are [batch, sequence]; n-grams have 2 tokens or more, and a multiplier for each")
         if vocab.shape != (heads,) or offsets is not None and offsets.shape != (heads,):
             n.fail(f"has sizes {vocab.type} and offsets {offsets and offsets.type} for {heads} heads")
+        if segments is not None and segments.shape != ids.shape:
+            n.fail(f"has segments {segments.type} for tokens {ids.type}")
         batch, steps = ids.shape
         fill = b.const(int(n.attrs["pad_id"]), ids.dtype) if eos is None else b.one("Reshape", eos, shape=[])
         if past is None:

@@ -20,6 +20,8 @@ I64 = DType.I64
 
 def rotated(b: Any, n: Any, x: Value, positions: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
     """[B, N, S, H] turned by the angles of [B, S] positions"""
+    if cos.type.rank != 2 or sin.shape != cos.shape:
+        n.fail(f"has cosines {cos.type} and sines {sin.type}", hint="both are [positions, angles]")
     shape = [positions.shape[0], 1, positions.shape[1], cos.shape[1]]
     angles = [b.one("Reshape", read_as(b, n, "Gather", [t, positions], axis=0), shape=shape) for t in (cos, sin)]
     return turned(b, n, x, angles, interleaved)
@@ -137,8 +139,7 @@ class GroupQueryAttention(OpDef):
         before = b.one("Max", b.one("Sub", known, self._given(b, n, ins[16], batch, steps)), b.const(0, I64))
         if n.attrs.get("do_rotary", 0):
             at = ins[9] if ins[9] is not None else self._positions(b, before, batch, steps)
-            turn = bool(n.attrs.get("rotary_interleaved", 0))
-            q, k = (rotated(b, n, x, at, ins[7], ins[8], turn) for x in (q, k))
+            q, k = self._turned(b, n, (q, k), at, ins[7], ins[8])
         if n.attrs.get("sliding_window_cache", 0):
             return self._sliding(b, n, ins, q, (k, v), known, before)
         total = ins[6].const
@@ -200,6 +201,9 @@ class GroupQueryAttention(OpDef):
             n.fail(f"gives scores with qk_output {n.attrs.get('qk_output', 0)}, which must be 1 or 2")
         if ins[5] is None or ins[6] is None:
             n.fail("seqlens_k and total_sequence_length are needed")
+        if any(past is not None and past.type.rank != 4 for past in ins[3:5]):
+            n.fail(f"has caches {' and '.join(str(past and past.type) for past in ins[3:5])}",
+                   hint="they are [batch, heads, length, size]")
 
     def _parts(self, b: Any, n: Any, query: Value, key: Value | None, value: Value | None) -> list[Value]:
         count, groups = int(n.attrs["num_heads"]), int(n.attrs["kv_num_heads"])
@@ -215,6 +219,15 @@ class GroupQueryAttention(OpDef):
             return x
         epsilon = float(n.attrs.get(f"{which}_norm_epsilon", n.attrs.get("qk_norm_epsilon", 1e-6)))
         return b.one("RMSNormalization", x, weight, axis=3, epsilon=epsilon)
+
+    def _turned(
+        self, b: Any, n: Any, parts: Sequence[Value], at: Value, cos: Value | None, sin: Value | None
+    ) -> list[Value]:
+        if cos is None or sin is None:
+            n.fail("do_rotary needs cos_cache and sin_cache")
+        assert cos is not None and sin is not None
+        turn = bool(n.attrs.get("rotary_interleaved", 0))
+        return [rotated(b, n, x, at, cos, sin, turn) for x in parts]
 
     def _positions(self, b: Any, before: Value, batch: int, steps: int) -> Value:
         """[B, S]: the new elements count on from what was before them"""
@@ -266,11 +279,8 @@ class SparseAttention(GroupQueryAttention):
         known = b.one("Cast", totals, to=I64)
         before = b.one("Max", b.one("Sub", known, b.const(steps, I64)), b.const(0, I64))
         if n.attrs.get("do_rotary", 0):
-            cos, sin = n.input(9), n.input(10)
-            if cos is None or sin is None:
-                n.fail("do_rotary needs cos_cache and sin_cache")
-            turn, at = bool(n.attrs.get("rotary_interleaved", 0)), self._positions(b, before, batch, steps)
-            q, k = (rotated(b, n, x, at, cos, sin, turn) for x in (q, k))
+            at = self._positions(b, before, batch, steps)
+            q, k = self._turned(b, n, (q, k), at, n.input(9), n.input(10))
         k, v = (written(b, n, past, x, before, length) for past, x in ((past_k, k), (past_v, v)))
         masks = self._masks(b, n, known, before, steps, length, [None] * 17)
         masks.kept = b.one("And", masks.kept, self._blocks(b, n, before, steps, length))
@@ -291,7 +301,7 @@ class SparseAttention(GroupQueryAttention):
     def _layouts(self, n: Any) -> np.ndarray:
         """[layouts, blocks, blocks]"""
         rows, columns = n.const(5), n.const(6)
-        if rows.ndim != 2 or columns.ndim != 2 or len(rows) != len(columns) or not len(rows):
+        if rows.ndim != 2 or columns.ndim != 2 or len(rows) != len(columns) or not rows.size:
             n.fail(f"has rows {list(rows.shape)} and columns {list(columns.shape)} of layouts",
                    hint="they are [layouts, blocks + 1] and [layouts, entries]")
         out = np.zeros((len(rows), rows.shape[1] - 1, rows.shape[1] - 1), bool)

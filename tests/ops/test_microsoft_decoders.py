@@ -296,5 +296,26 @@ def test_decoding_over_another_layer() -> None:
             load_onnx(node("DecoderMaskedMultiHeadAttention", ins, num_heads=2, **attrs)[0])
 
 
+# -- what does not fit ----------------------------------------------------------------------------------------
+Q, KV, CACHE = f32(1, 2, 64), f32(1, 2, 32), f32(1, 2, 3, 16)
+LENGTHS = [np.int32([4]), np.int32(5)]
+
+
+@pytest.mark.parametrize(("op", "ins", "attrs", "message"), [
+    ("MultiHeadAttention", [Q, Q, Q], {"num_heads": 0}, "into 0 heads"),
+    ("MultiHeadAttention", [Q, Q, Q, F(1)], {"num_heads": 4}, "has the bias f32"),
+    ("GroupQueryAttention", [Q, KV, KV, CACHE, CACHE, *LENGTHS], {"do_rotary": 1}, "needs cos_cache and sin_cache"),
+    ("GroupQueryAttention", [Q, KV, KV, CACHE, CACHE, *LENGTHS, f32(9, 8), f32(8)], {"do_rotary": 1}, "and sines f32"),
+    ("GroupQueryAttention", [Q, KV, KV, CACHE[0], CACHE[0], *LENGTHS], {}, "has caches f32"),
+    ("LinearAttention", [KV, KV, KV, None, KV, KV[0]], {"q_num_heads": 2, "kv_num_heads": 2}, "and beta f32"),
+    ("NGramHashMapping", [np.int64([[1, 2]]), np.int64([1, 2]), np.int64([7]), None, None, None, np.int32([1, 2])],
+     {"max_ngram_size": 2, "n_head_per_ngram": 1, "pad_id": 0}, "has segments i32"),
+])
+def test_what_does_not_fit(op: str, ins: list[Any], attrs: dict[str, int], message: str) -> None:
+    attrs = attrs | ({"num_heads": 4, "kv_num_heads": 2} if op.startswith("Group") else {})
+    with pytest.raises(MonoblocError, match=f"{op} 'node': .*{message}"):
+        load_onnx(node(op, ins, **attrs)[0])
+
+
 def test_compiled(tmp_path: Path, cache: Path) -> None:
     compiled(__name__, tmp_path, cache)

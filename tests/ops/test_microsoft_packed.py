@@ -124,7 +124,7 @@ def test_weights_out_of_a_table(kind: int, block: int) -> None:
     attrs = {"K": 32, "N": 5, "block_size": 16, "quant_type": kind}
     q, most = some(np.uint8, 80), f32(10)
     for ins, more, message in (([f32(2, 31), q, most], {}, "is no product with"),
-                               ([f32(2, 32), q, most], {"block_size": 24}, "in blocks of 24"),
+                               ([f32(2, 32), q, most], {"block_size": 24}, "`quant_type` = . in blocks of 24"),
                                ([f32(2, 5), q, most], {"transB": 0}, "which training alone has")):
         with pytest.raises(MonoblocError, match=message):
             load_onnx(node("MatMulBnb4", ins, const=[1, 2], **attrs | more)[0])
@@ -139,6 +139,9 @@ def test_blocks_that_hold_their_scale(kind: int) -> None:
             blob[:, :, 4] &= 15
         ins = [f32(2, 3, k), blob.ravel(), np.int64([k, columns])]
         agree("MatMulFpQ4", ins, const=[1, 2], blk_quant_type=kind)
+    agree("MatMulFpQ4", [f32(0, 32), blob.ravel(), np.int64([32, 7])], const=[1, 2], blk_quant_type=kind)
+    with pytest.raises(MonoblocError, match="`blk_quant_type` = 2"):
+        load_onnx(node("MatMulFpQ4", ins, const=[1, 2], blk_quant_type=2)[0])
     for shape, message in (([64, 2], "are no product"), ([32, 2], "has 147 bytes")):
         with pytest.raises(MonoblocError, match=message if kind else message.replace("147", "140")):
             load_onnx(node("MatMulFpQ4", [f32(2, 32), blob.ravel(), np.int64(shape)], const=[1, 2],
