@@ -550,8 +550,8 @@ class Identity(Elementwise):
             ratio = n.input(1)
             if ratio is None or ratio.const is None or ratio.const.array.any():
                 n.unsupported("Dropout in training mode")
-        if n.n_outputs > 1:
-            return [x, b.const(np.ones(x.shape, bool if n.opset >= 10 else x.dtype.numpy))]
+        if n.n_outputs > 1:  # the mask: undefined by ONNX before opset 12, where onnxruntime writes zeros
+            return [x, b.const(np.full(x.shape, n.opset >= 12, bool if n.opset >= 10 else x.dtype.numpy))]
         return [x]
 
     def ref(self, attrs: dict[str, Any], *xs: Array | None) -> Array:
