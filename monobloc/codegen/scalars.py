@@ -65,6 +65,10 @@ def literal(value: float | int | bool, d: DType) -> str:
         return "(-9223372036854775807L - 1)"
     if d in (DType.I64, DType.U64):
         return f"({v}L)" if v < 0 else f"{v}L" if v < 1 << 63 else f"{v}UL"
+    if d is DType.U32:
+        return f"{v}U"
+    if v == -(1 << 31):  # C reads the minus apart, and what it stands before is no int
+        return "(-2147483647 - 1)"
     return str(v) if v >= 0 else f"({v})"
 
 

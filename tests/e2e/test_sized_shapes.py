@@ -126,13 +126,13 @@ def along() -> Model:
     return Model("""g (float[6,4] x, int64[1] n, int64[2] i, float[4,3] w)
         => (float[4] s, float mean, float[1,4] top, int64[4] arg, float[2,4] best, float[a,3] rows, float[4,4] gram,
             float[2,4] some, float[b,4] twice, float[c,4] sums, float[d,4] soft, float[e,f] square, int64[2,g] places,
-            float[h,5] gemm) {
+            float[h,5] gemm, int32[1,4] whole) {
         y = Slice(x, zero, n)  s = ReduceSum<keepdims = 0>(y, zero)  mean = ReduceMean<keepdims = 0>(y)
         top = ReduceMax<axes = [0]>(y)  arg = ArgMax<axis = 0, keepdims = 0>(y)  best, bi = TopK<axis = 0>(y, two)
         rows = MatMul(y, w)  yt = Transpose<perm = [1, 0]>(y)  gram = MatMul(yt, y)  some = Gather(y, i)
         back = Slice(x, n, far)  twice = Concat<axis = 0>(back, y, y, back)  sums = CumSum<reverse = 1>(y, z0)
         l = Softmax<axis = 0>(y)  soft = Sub(l, mean)  square = MatMul(y, yt)  pos = Relu(y)  places = NonZero(pos)
-        gemm = Gemm<transB = 1>(y, w5, b5) }""",
+        gemm = Gemm<transB = 1>(y, w5, b5)  yi = Cast<to = 6>(y)  whole = ReduceMax<axes = [0]>(yi) }""",
                  [{"x": f32(6, 4), "n": ints(n), "i": ints(*i), "w": f32(4, 3)} for n, i in (
                      (3, (-3, 2)), (6, (5, 0)), (2, (0, -1)))],
                  opset=17, zero=ints(0), two=ints(2), far=ints(FAR), z0=np.int64(0), w5=f32(5, 4), b5=f32(5))

@@ -51,6 +51,7 @@ class Reads(nn.Module):
         made += [k.unsqueeze(0).transpose(1, 2), k.flatten(), k[:, None] * torch.ones(1, 3, 1), k.amax(1), k.t()]
         made += [k.sort(0)[0], (k > 0).any(1), self.norm(self.linear(k)).relu(), self.table(i[i > 1]), k.sum()]
         made += [k.topk(2, 1)[0], k.reshape(-1, 2, 2), k.min(1)[1], torch.nonzero(k > 1), torch.stack([k, k * 2], 1)]
+        made += [(k > 0).any(0), k.any(), (k > 0).all(0), (k > 0).all()]  # of nothing, too
         return [*made, k[k[:, 1] > 0], torch.zeros_like(k) + k.shape[0]]
 
 

@@ -316,7 +316,7 @@ def folded(op: str) -> Reader:
         if truth:  # of any number whether it is one
             x = cast(n, cast(n, x, DType.BOOL), DType.I32)
         y = onnx(n, op, x, n.b.ints([n.axis_of(a, rank_of(x)) for a in axes]), keepdims=int(bool(n.get("keepdim"))))
-        return cast(n, y, DType.BOOL) if truth else y
+        return onnx(n, "Greater", y, n.scalar(0, DType.I32)) if truth else y  # of nothing: the least, the most
 
     return read
 
