@@ -30,6 +30,7 @@ def load_versions(load: Callable[[Choices], Imported], choices: Choices) -> Impo
     symbols = symbols_of(dims)
 
     def make(space: Space) -> Imported:
+        space.bound({s: d.sizes for s, d in zip(symbols, dims, strict=True)})
         found = _at(load, choices, {d.name: space.symbol(s) for d, s in zip(dims, symbols, strict=True)})
         found.graph.dims = dims
         found.graph.at = {d.name: space.fixed[s] for d, s in zip(dims, symbols, strict=True) if s in space.fixed}

@@ -114,6 +114,15 @@ class Space:
             self._known[terms, relation] = outcome
             self.hint = dict(zip(self.symbols, choose_hint(self.points), strict=True))
 
+    def bound(self, sizes: Mapping[str, Sequence[int]]) -> None:
+        """Guards that say between which of all sizes the points lie: a text of the guards alone is read as wider."""
+        for s, column in zip(self.symbols, self.points.T, strict=True):
+            least, most = int(column.min()), int(column.max())
+            if least > min(sizes[s]):
+                self.guards[_sorted({(s,): 1, (): -least}), "lt", False] = None
+            if most < max(sizes[s]):
+                self.guards[_sorted({(s,): 1, (): -most - 1}), "lt", True] = None
+
     @property
     def conditions(self) -> list[str]:
         """C of the guards."""

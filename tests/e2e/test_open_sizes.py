@@ -15,7 +15,8 @@ from monobloc import verify_run
 from monobloc.driver import build, compile_to_object, link
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend import Choices, load_model
-from monobloc.ir.text import parse_graphs, print_graph
+from monobloc.ir.text import copy_graph, parse_graphs, print_graph
+from monobloc.ir.verify import verify
 from monobloc.loader import CompiledModel
 from monobloc.options import Options
 from monobloc.run_image import build_to_run
@@ -364,3 +365,20 @@ def test_few_rows_give_the_same_bits_with_any_number_of_threads(tmp_path: Path, 
         x = _f(n, 384, seed=n)
         assert one.run({"x": x})["y"].tobytes() == two.run({"x": x})["y"].tobytes(), f"{n} rows"
         np.testing.assert_allclose(two.run({"x": x})["y"], x @ _f(384, 384), rtol=1e-4, atol=1e-5)
+
+
+def test_a_version_of_few_sizes_is_read_for_just_these(cache: Path) -> None:
+    """Below four columns there is one pixel: a fact of those sizes, which the text of the graph has to say."""
+    m = _model([node("Conv", ["x", "w"], ["y"], strides=[1, 4], pads=[0, 1, 0, 3])], [1, 3, "h", "w"],
+               {"w": _f(5, 3, 1, 4)})
+    sizes: dict[str, int | tuple[int, ...]] = {"h": tuple(range(1, 9)), "w": tuple(range(2, 20))}
+    graphs = load_model(m, Choices(dims=sizes)).graphs
+    assert len(graphs) == 2 and sum(len(g.space.points) for g in graphs if g.space) == 8 * 18
+    for g, again in ((g, copy_graph(g)) for g in graphs):
+        verify(again)
+        assert g.space and again.space and (g.space.points == again.space.points).all()
+    made = monobloc.compile(m, dim=sizes, lto="none", cache=cache)
+    session = onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+    for h, w in ((1, 2), (8, 3), (5, 4), (8, 19)):
+        x = _f(1, 3, h, w, seed=h)
+        np.testing.assert_allclose(made.run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
