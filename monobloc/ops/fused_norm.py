@@ -132,8 +132,7 @@ class GatedRMSNorm(OpDef):
         y = b.one("RMSNormalization", groups, scale, axis=x.type.rank, epsilon=epsilon)
         gate = b.one("Sigmoid", gate) if name == "sigmoid" else silu(b, gate)
         y = b.one("Mul", b.one("Reshape", y, shape=list(x.shape)), gate)
-        to = n.inputs[0].dtype
-        return [cast_to(b, y, to)]
+        return [cast_to(b, y, n.inputs[0].dtype)]
 
 
 class GroupNorm(OpDef):

@@ -298,6 +298,16 @@ def test_what_is_wrong_with_an_operator() -> None:
         load_model(n.file([x], [y]))
 
 
+@pytest.mark.parametrize(("bias", "want"), [(0.0, np.inf), (-1.0, np.nan), (4.0, 0.5)])
+def test_a_norm_of_nothing_divides_by_a_power_of_its_bias(bias: float, want: float) -> None:
+    n = Net()
+    x, y = n.tensor("x", (1, 1, 1, 2), F32), n.tensor("y", (1, 1, 1, 2), F32)
+    real = [Scalar("f", v) for v in (bias, 1.0, 0.5)]
+    n.op("LOCAL_RESPONSE_NORMALIZATION", [x], [y], {0: i32(0), 1: real[0], 2: real[1], 3: real[2]})
+    got = interpret(load_model(n.file([x], [y])).graph, {"x": np.ones((1, 1, 1, 2), F32)})["y"]
+    np.testing.assert_array_equal(got, np.full((1, 1, 1, 2), want, F32))
+
+
 def test_a_reset_goes_back_to_the_start() -> None:
     m = monobloc.compile(counting(), lto="none")
     one = {"x": np.array([1, 10], F32)}

@@ -14,6 +14,7 @@ from monobloc.frontend.tflite.node import Held, Result, TflNode
 from monobloc.frontend.tflite.scaling import multipliers, reduced
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.build import cast_to
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.shape import reshape
 from monobloc.ops.window import Attrs, extent, split_pads
@@ -117,8 +118,7 @@ def scaled(n: TflNode, total: Value, bias: Value | None, activation: int, shape:
     if bias is not None:
         if bias.dtype not in (I32, I64):
             n.unsupported(f"a bias of {bias.dtype.value}")
-        bias = bias if bias.dtype is d else b.one("Cast", bias, to=d)
-        total = b.one("Add", total, reshape(b, bias, list(shape)))
+        total = b.one("Add", total, reshape(b, cast_to(b, bias, d), list(shape)))
     scale, zero = n.scale(n.outs[0])
     real = factors(n, scale)
     per = [] if real.size == 1 else list(shape)
@@ -156,6 +156,12 @@ def _hybrid_conv(n: TflNode, x: Value, w: Value, bias: Value | None, attrs: Attr
     else:
         q, scale, offset = asymmetric(n.b, x, every)
         total = n.b.one("ConvInteger", q, w, reshape(n.b, offset, []), None, **attrs)
+    return _hybrid_sums(n, total, scale, bias)
+
+
+def _hybrid_sums(n: TflNode, total: Value, scale: Value, bias: Value | None) -> Value:
+    """What sums of integers stand for, by the scale of each image and those of the weights"""
+    per = n.quant(n.tensor(1)).scale
     weights = n.b.const(per.reshape([-1, 1, 1] if per.size > 1 else []), F32)
     y = n.b.one("Mul", n.b.one("Mul", n.b.one("Cast", total, to=F32), weights), scale)
     return y if bias is None else n.b.one("Add", y, reshape(n.b, bias, [-1, 1, 1]))
@@ -189,10 +195,7 @@ def _hybrid_spread(n: TflNode, x: Value, w: Value, bias: Value | None, attrs: At
     q, scale, offset = asymmetric(n.b, x, [1, 2, 3])
     left = n.b.one("Sub", *(n.b.one("Cast", v, to=I32) for v in (q, offset)))
     total = n.b.one("ConvTranspose", left, n.b.one("Cast", w, to=I32), None, **attrs)
-    per = n.quant(n.tensor(1)).scale
-    weights = n.b.const(per.reshape([-1, 1, 1] if per.size > 1 else []), F32)
-    y = n.b.one("Mul", n.b.one("Mul", n.b.one("Cast", total, to=F32), weights), scale)
-    return y if bias is None else n.b.one("Add", y, reshape(n.b, bias, [-1, 1, 1]))
+    return _hybrid_sums(n, total, scale, bias)
 
 
 def spread(n: TflNode, x: Value, w: Value, out: list[int], strides: list[int], padding: int) -> Attrs:

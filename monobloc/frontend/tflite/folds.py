@@ -81,7 +81,8 @@ def local_response(n: TflNode) -> Result:
     if radius < 0 or x.dtype is not F32:
         n.fail(f"has the radius {radius} over {x.type}")
     if not radius:  # a sum of nothing
-        return [Held(first=n.b.one("Mul", x, n.b.const(float(bias) ** -beta, F32)))]
+        with np.errstate(all="ignore"):
+            return [Held(first=n.b.one("Mul", x, n.b.const(np.float64(bias) ** -beta, F32)))]
     size = 2 * radius  # as many before as the radius, one less behind; ONNX has it the other way round
     turned = [(d - 1, -1, d) if k == 1 else (0, 1, d) for k, d in enumerate(x.shape)]
     y = n.b.one("LRN", slice_of(n.b, x, turned), size=size, alpha=alpha * size, beta=beta, bias=bias)
