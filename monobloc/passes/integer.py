@@ -389,6 +389,7 @@ def _multiply_floats(g: Graph, node: Node) -> None:
         if user.op == "Cast" and user.attrs["to"] is F32:
             g.replace(user.outputs[0], y)
     g.replace(acc, b.one("Cast", y, to=I32))
+    g.remove(node)
 
 
 def _take_zeros_off(g: Graph, node: Node) -> None:
