@@ -28,7 +28,7 @@ def suppression(e: Extents, op: OpDef, n: OnnxNode) -> Found:
         return None
     size, other = e.sizes(boxes)[1], e.sizes(scores)[2]
     if not e.same(size, other):
-        size = e.size(e.b.one("CommonSize", size, other))
+        size = e.size(e.b.one("SameSize", size, other))
     room = min(e.value(boxes).shape[1], e.value(scores).shape[2])
     v, s = e.fit(e.value(boxes), 1, room), e.fit(e.value(scores), 2, room)
     least = e.b.const(np.float32(-np.inf))

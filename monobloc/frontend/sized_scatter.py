@@ -29,7 +29,7 @@ def scatter_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     index, values = _together(e, at, updates, range(v.type.rank))
     room = v.shape[axis]
     index = _behind(e, index, sizes[axis], room)
-    for a, count in _counts(at, updates).items():
+    for a, count in _counts(e, at, updates, range(v.type.rank)).items():
         index = e.one("Where", _there(e, index, a, count), index, e.const(room))
     return [e.tensor(_written(e, op, n, v, axis, index, values), sizes)]
 
@@ -38,10 +38,10 @@ def scatter_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     """Tuples of indices: what is not there has a first one behind the end"""
     x, at, updates = n.inputs[:3]
     sizes, v = e.sizes(x), value_of(x)  # type: ignore[arg-type]
-    counts = _counts(at, updates)
     last = value_of(at).type.rank - 1  # type: ignore[arg-type]
-    if any(a >= last for a in counts) or isinstance(x, Ragged) and set(x.counts) != {0}:
+    if any(a >= last for a in _given(at, updates)) or isinstance(x, Ragged) and set(x.counts) != {0}:
         return None
+    counts = _counts(e, at, updates, range(last))
     index, values = _together(e, at, updates, range(last))
     first = _behind(e, _part(e, index, last, 0, 1), sizes[0], v.shape[0])
     for a, count in counts.items():
@@ -51,8 +51,16 @@ def scatter_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     return [e.tensor(_written(e, op, n, v, 0, index, values), sizes)]
 
 
-def _counts(*given: Any) -> dict[int, Value]:
-    return {a: c for t in given if isinstance(t, Ragged) for a, c in t.counts.items()}
+def _counts(e: Extents, at: Any, updates: Any, axes: Sequence[int]) -> dict[int, Value]:
+    """How many there are of places, and so of what is written, along axes where data decide that"""
+    given = _given(at, updates)
+    sizes = {a: (e.sizes(at)[a], e.sizes(updates)[a]) for a in axes if a in given}
+    return {a: s[0] if e.same(*s) else e.size(e.b.one("SameSize", *s)) for a, s in sizes.items()}
+
+
+def _given(*tensors: Any) -> set[int]:
+    """The axes along which data decide"""
+    return {a for t in tensors if isinstance(t, Ragged) for a in t.counts}
 
 
 def _together(e: Extents, at: Any, updates: Any, axes: Sequence[int]) -> tuple[Value, Value]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from border import build
 from control_models import text
-from sized_models import OPTIONS, RNG, Feeds, Model, agree, f32, ints
+from sized_models import OPTIONS, RNG, Feeds, Model, agree, f32, ints, same, want
 
 from monobloc.errors import MonoblocError
 
@@ -120,3 +120,34 @@ def test_a_place_outside_is_an_error_as_ever(index: int, ok: bool, tmp_path: Pat
     else:
         with pytest.raises(MonoblocError, match="index"):
             linked(**feeds, n=ints(1))
+
+
+WRITES = {
+    "elements": "i = Squeeze(n, zero)  u = Compress(x, b)  y = ScatterElements(x, i, u)",
+    "tuples": "i = Transpose<perm = [1, 0]>(n)  u = Compress(x, b)  y = ScatterND(x, i, u)",
+    "all of them": "i = Squeeze(n, zero)  y = ScatterElements(x, i, x)",
+}
+
+
+@pytest.mark.parametrize("body", WRITES.values(), ids=WRITES)
+def test_more_or_fewer_than_there_are_places_are_an_error(body: str, tmp_path: Path) -> None:
+    m = text(f"g (float[6] x, bool[6] a, bool[6] b) => (float[6] y) {{ n = NonZero(a)  {body} }}", zero=ints(0))
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    full = {"x": f32(6), "a": np.ones(6, bool), "b": np.ones(6, bool)}
+    same(linked(**full), want(m, full), full)
+    with pytest.raises(MonoblocError, match="size"):
+        linked(**{**full, "a": np.arange(6) < 2})
+    if "u =" in body:
+        with pytest.raises(MonoblocError, match="size"):
+            linked(**{**full, "b": np.arange(6) == 0})
+
+
+def test_a_score_of_each_box(tmp_path: Path) -> None:
+    m = text("""g (float[1,6,4] boxes, float[1,1,6] scores, int64[1] n) => (int64[N,3] y) {
+        s = Slice(boxes, zero, n, one)  t = Slice(scores, zero, one, two)  y = NonMaxSuppression(s, t, most) }""",
+             zero=ints(0), one=ints(1), two=ints(2), most=np.int64(9))
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    feeds = {"boxes": np.abs(f32(1, 6, 4)), "scores": f32(1, 1, 6)}
+    same(linked(**feeds, n=ints(1)), want(m, {**feeds, "n": ints(1)}), "one")
+    with pytest.raises(MonoblocError, match="size"):
+        linked(**feeds, n=ints(4))

@@ -269,16 +269,25 @@ def scatter(reduction: str, source: str) -> Reader:
         if not kind or kind == "mean":
             n.unsupported("a scatter of this kind of a tensor whose size depends on data")
         x, at = tensor(n), cast(n, tensor(n, "index"), I64)
-        src = tensor(n, source) if not isinstance(n[source], (int, float)) else n.expand(
-            n.scalar(n[source], x.dtype), value_of(at).shape)
+        src = as_many(n, tensor(n, source) if not isinstance(n[source], (int, float)) else n.expand(
+            n.scalar(n[source], x.dtype), value_of(at).shape), at)
         axis = n.axis_of(n["dim"], rank_of(x))
         if n.get("include_self", True) is False:  # what was there is what changes nothing
             start = {"max": lowest(x.dtype), "min": highest(x.dtype), "mul": 1}.get(kind, 0)
             room = n.expand(n.scalar(start, x.dtype), value_of(at).shape)
-            x = onnx(n, "ScatterElements", x, at, room, axis=axis)
+            x = onnx(n, "ScatterElements", x, at, as_many(n, room, at), axis=axis)
         return onnx(n, "ScatterElements", x, at, cast(n, src, x.dtype), axis=axis, reduction=kind)
 
     return read
+
+
+def as_many(n: AtenNode, src: Tensor, at: Tensor) -> Tensor:
+    """Of what a scatter writes, as many entries as it has places: PyTorch takes the first ones of more"""
+    if isinstance(src, Ragged) or not isinstance(at, Ragged):
+        return src
+    for k, room in enumerate(at.value.shape):
+        src = n.cut(src, k, 0, room) if src.shape[k] > room else src
+    return Ragged(src, at.counts) if src.shape == at.value.shape else src
 
 
 def index_put(n: AtenNode) -> Results:
