@@ -329,20 +329,28 @@ MB_INLINE long mb_iconv_unit_row(const mb_iconv *d, long u) {
   return u <= d->n1 ? u * d->r1 : (long)d->n1 * d->r1 + (u - d->n1) * d->r2;
 }
 
-/* One panel over one unit: the tiles of a row, or a tile of rows. `k` holds the block's bases. */
+/* The tile of panel p at a row and column; `k` holds the bases of the block, whose first row is row0. */
+MB_INLINE mb_iconv_at mb_iconv_tile_at(const mb_iconv *d, const mb_iconv_at *k, long row0, long row, long col,
+                                       long p) {
+  const long nr = (long)d->nv * MB_VL, pix = d->ic * mb_iconv_size(d);
+  mb_iconv_at a = *k;
+  a.x += ((row - row0) * mb_iconv_sh(d) * mb_iconv_cols(d) + col * d->sw) * pix;
+  a.w += p * d->w_panel;
+  a.sums += p * nr;
+  a.y += (row * d->y_row + col * d->y_pix + p * nr) * d->y_size;
+  a.at = (mb_ix){k->at.b, row, col, k->at.n + p * nr};
+  return a;
+}
+
+/* One panel over one unit: the tiles of a row, or a tile of rows. */
 MB_INLINE void mb_iconv_unit(const mb_iconv *d, mb_iconv_leaf *f1, mb_iconv_leaf *f2, mb_iconv_leaf *t1,
                              mb_iconv_leaf *t2, const mb_iconv_at *k, long row0, long p, long u) {
-  const long nr = (long)d->nv * MB_VL, full = d->oc / nr, row = mb_iconv_unit_row(d, u);
-  const long tiles = d->narrow ? 1 : d->n1 + d->n2, pix = d->ic * mb_iconv_size(d);
+  const long full = d->oc / ((long)d->nv * MB_VL), row = mb_iconv_unit_row(d, u);
+  const long tiles = d->narrow ? 1 : d->n1 + d->n2;
   for (long t = 0; t < tiles; t++) {
     const int first = d->narrow ? u < d->n1 : t < d->n1;
     const long col = d->narrow ? 0 : first ? t * d->c1 : (long)d->n1 * d->c1 + (t - d->n1) * d->c2;
-    mb_iconv_at a = *k;
-    a.x += ((row - row0) * mb_iconv_sh(d) * mb_iconv_cols(d) + col * d->sw) * pix;
-    a.w += p * d->w_panel;
-    a.sums += p * nr;
-    a.y += (row * d->y_row + col * d->y_pix + p * nr) * d->y_size;
-    a.at = (mb_ix){k->at.b, row, col, k->at.n + p * nr};
+    const mb_iconv_at a = mb_iconv_tile_at(d, k, row0, row, col, p);
     if (p < full && first) f1(&a);
     else if (p < full) f2(&a);
     else if (first) t1(&a);
@@ -358,16 +366,10 @@ typedef struct {
 
 MB_INLINE void mb_iconv_open_row(const mb_iconv *d, const mb_iconv_leaves *l, const mb_iconv_at *k, long row0, long p,
                                  long u) {
-  const long nr = (long)d->nv * MB_VL, pix = d->ic * mb_iconv_size(d);
-  mb_iconv_leaf *const *leaf = p < d->oc / nr ? l->full : l->tail;
+  mb_iconv_leaf *const *leaf = p < d->oc / ((long)d->nv * MB_VL) ? l->full : l->tail;
   for (long col = 0, i = 0; col < d->ow; col += l->widths[i]) {
     while (l->widths[i] > d->ow - col) i++;
-    mb_iconv_at a = *k;
-    a.x += ((u - row0) * mb_iconv_sh(d) * mb_iconv_cols(d) + col * d->sw) * pix;
-    a.w += p * d->w_panel;
-    a.sums += p * nr;
-    a.y += (u * d->y_row + col * d->y_pix + p * nr) * d->y_size;
-    a.at = (mb_ix){k->at.b, u, col, k->at.n + p * nr};
+    const mb_iconv_at a = mb_iconv_tile_at(d, k, row0, u, col, p);
     leaf[i](&a);
   }
 }

@@ -80,12 +80,13 @@ MB_INLINE void mb_idw_sums(const mb_idwconv *d, int px, int inside, const uint8_
   for (long r = 0; r < d->kh; r++) {
     const long row = at.i * d->sh - d->pt + r * d->dh;
     if (row < 0 || row >= d->h) continue;
+    const uint8_t *pixels = x + row * d->x_row + at.n * d->x_size;
     for (long s = 0; s < d->kw; s++) {
       const mb_vi f = mb_idw_f(d, mb_idw_w(d, w + (r * d->kw + s) * d->c + at.n) - d->zw);
       MB_UNROLL for (int p = 0; p < px; p++) {
         const long col = (at.j + p) * d->sw - d->pl + s * d->dw;
         if (inside || (col >= 0 && col < d->w))
-          acc[p] = mb_add(acc[p], mb_idw_mul(d, mb_idw_x(d, x + row * d->x_row + col * d->x_pix + at.n * d->x_size) - zx, f));
+          acc[p] = mb_add(acc[p], mb_idw_mul(d, mb_idw_x(d, pixels + col * d->x_pix) - zx, f));
       }
     }
   }
