@@ -22,7 +22,7 @@ import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType
-from monobloc.ops.build import Builder
+from monobloc.ops.build import Builder, cast_to
 from monobloc.ops.nbits import packed, planes
 from monobloc.passes import PassContext
 from monobloc.passes.contraction import BYTES, FLOATS
@@ -223,8 +223,7 @@ def _multiplied(b: Builder, n: Node, w: Weight) -> Value:
     y = b.one("BlockProduct", planes(b, x, blocks, w.block, w.bits), data, b.const(np.ascontiguousarray(w.scale)),
               zero, bits=w.bits)
     out = n.outputs[0]
-    y = y if out.dtype is DType.F32 else b.one("Cast", y, to=out.dtype)
-    return b.one("Reshape", y, shape=list(out.shape))
+    return b.one("Reshape", cast_to(b, y, out.dtype), shape=list(out.shape))
 
 
 def _gathered(b: Builder, n: Node, w: Weight) -> Value:

@@ -20,7 +20,7 @@ import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
 from monobloc.ir.types import DType
-from monobloc.ops.build import Builder
+from monobloc.ops.build import Builder, cast_to
 from monobloc.ops.exact import TERMS
 from monobloc.ops.quant import limits
 from monobloc.passes import PassContext
@@ -79,7 +79,7 @@ def terms(b: Builder, v: Value | None) -> list[Term] | None:
 
 def centered(b: Builder, x: Value, zero: Value | None) -> Value:
     """x - zero in int32"""
-    wide = x if x.dtype is I32 else b.one("Cast", x, to=I32)
+    wide = cast_to(b, x, I32)
     return wide if zero is None else b.one("Sub", wide, b.one("Cast", zero, to=I32))
 
 

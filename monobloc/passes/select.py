@@ -229,7 +229,7 @@ def iconv_scratch(desc: dict[str, int]) -> int:
 
 
 def _open_image(c: Contraction, geo: tiles.Geometry) -> bool:
-    """Rows of a product are one column of pixels, of which no tile has more than one: each size has its version."""
+    """Not of a product: its rows are one column of pixels, of which no tile has more than one, so nothing is open."""
     return not c.is_matrix and open_tiles.is_open_image(geo)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from monobloc.errors import UnsupportedError
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops.build import Builder
+from monobloc.ops.build import Builder, cast_to
 from monobloc.ops.control import UNBOUND, OpenRegion, close
 
 Body = Callable[[Any, Sequence[Any], Graph], list[Any]]  # (subgraph, its inputs, the graph to write into)
@@ -60,7 +60,7 @@ def while_loop(args: Sequence[Any], b: Builder, body: Body) -> list[Any]:
 
 def flag(b: Builder, v: Value) -> Value:
     """A condition as one bool"""
-    v = v if v.dtype is DType.BOOL else b.one("Cast", v, to=DType.BOOL)
+    v = cast_to(b, v, DType.BOOL)
     return v if v.shape == () else b.one("Reshape", v, shape=[])
 
 
