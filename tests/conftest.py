@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 from monobloc.cache import Cache, default_root, key
@@ -20,6 +23,21 @@ SHARED_CACHE = default_root(os.environ).parent / "monobloc-tests"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds on two cores")
+
+
+def generators(module: ModuleType) -> list[np.random.Generator]:
+    """Those a module draws from: its own `RNG` and those of the functions it imports"""
+    spaces = [vars(module), *(getattr(f, "__globals__", {}) for f in vars(module).values())]
+    found = {id(g): g for space in spaces if isinstance(g := space.get("RNG"), np.random.Generator)}
+    return list(found.values())
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(request: pytest.FixtureRequest) -> None:
+    """A test's random numbers depend on its name alone, not on which tests ran before it in the same process."""
+    for generator in generators(request.module):
+        fresh = np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+        generator.bit_generator.state = fresh.bit_generator.state
 
 
 @pytest.fixture(scope="session")

@@ -137,7 +137,7 @@ def _constant_run(scale: Array, zero: Array) -> int:
 
 # -- activations as bytes ---------------------------------------------------------------------------------
 def round_operand(g: Graph, n: Node) -> None:
-    """A BlockProduct becomes a ByteBlockProduct."""
+    """A BlockProduct becomes a ByteBlockProduct. The two quotients are onnxruntime's: another one rounds ties apart."""
     x, *rest = n.inputs
     assert x is not None
     m, _, blocks, _ = x.shape
@@ -145,7 +145,8 @@ def round_operand(g: Graph, n: Node) -> None:
     b = Builder(g, before=n, locs=n.locs, name=n.name)
     largest = b.one("ReduceMax", b.one("Abs", x), axes=[1, 3], keepdims=1)
     by = b.one("Div", largest, b.const(np.float32(127)))
-    inverse = b.one("Where", b.one("Equal", by, b.const(np.float32(0))), by, b.one("Div", b.const(np.float32(1)), by))
+    inverse = b.one("Div", b.const(np.float32(127)), largest)
+    inverse = b.one("Where", b.one("Equal", largest, b.const(np.float32(0))), largest, inverse)
     whole = b.one("Round", b.one("Mul", x, inverse))
     sums = b.one("Mul", b.one("ReduceSum", whole, axes=[1, 3], keepdims=1), by)
     numbers = [b.one("Reshape", v, shape=[m, blocks]) for v in (by, sums)]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,16 @@ def tasks() -> set[str]:
     return set(os.listdir("/proc/self/task"))
 
 
+def settles(holds: Callable[[], bool]) -> bool:
+    """A thread that was joined stays in /proc for a moment: the kernel wakes who waits for it before it is gone."""
+    end = time.monotonic() + 20
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
 def test_description(model):
     info = model.info
     assert (info.abi, info.size, info.name) == (1, ctypes.sizeof(Info), b"fake")
@@ -109,13 +120,13 @@ def test_threads_start_with_set_threads_and_end_with_stop(model):
     for threads in (2, 4, 3, 9, 1, 2):
         model.info.set_threads(threads)
         used = min(threads, 4)
-        assert len(tasks() - before) == used - 1
+        assert settles(lambda n=used: len(tasks() - before) == n - 1)
         model.y()[:] = 0
         assert model.run() == 0 and np.array_equal(model.y(), want)
         assert model.out(2, np.int64, 8).tolist() == [used] * used + [0] * (8 - used)
         assert len(set(model.out(4, np.int64, used))) == 1
     model.info.stop()
-    assert tasks() == before
+    assert settles(lambda: tasks() == before)
     assert model.run() == 0 and np.array_equal(model.y(), want)
 
 
@@ -228,7 +239,7 @@ def test_fork(model):
         model.info.set_threads(2)
         ok = ok and len(tasks()) == 2 and model.run() == 0 and np.array_equal(model.y(), want)
         model.info.stop()
-        return ok and len(tasks()) == 1
+        return ok and settles(lambda: len(tasks()) == 1)
 
     def stops_at_once() -> bool:
         model.info.stop()
@@ -258,7 +269,7 @@ def test_fork_while_another_thread_runs(image, model):
 UNLOAD = """
 import ctypes, os, sys, _ctypes
 sys.path.insert(0, sys.argv[2])
-from test_shared import Model, tasks
+from test_shared import Model, settles, tasks
 before = tasks()
 m = Model(sys.argv[1])
 m.fill(1)
@@ -270,7 +281,7 @@ for _ in range(20):
     if sys.argv[3] == "exit":
         sys.exit(0)
     _ctypes.dlclose(m.lib._handle)
-    assert tasks() == before, tasks()
+    assert settles(lambda: tasks() == before), tasks()
     assert "fake.so" not in open("/proc/self/maps").read()
     m = Model(sys.argv[1])
     m.fill(1)
