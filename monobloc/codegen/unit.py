@@ -31,7 +31,7 @@ WORK_FOR_THREADS = 30_000  # scalar operations below which waking a thread costs
 
 HEADERS = ("base", "math", "scalar", "codes", "narrow", "epilogue", "gemm", "conv", "conv_nchw", "dwconv", "iconv",
            "idwconv", "recurrent", "qlstm", "nbits_panel", "turn", "trees", "exact", "inverse", "fourier", "tfl",
-           "tflcell", "tflbox", "tflsignal", "delta", "abi", "hal")
+           "tflcell", "tflbox", "tflsignal", "delta", "grouped", "abi", "hal")
 # Functions that base.h has for floats and scalar.h for integers: without doubles nothing needs math.h for them.
 _PLAIN = frozenset(
     "mb_mem mb_vf mb_ix mb_ld mb_ld_strided mb_bcast mb_splat mb_add mb_sub mb_mul mb_div mb_lt mb_le mb_gt mb_ge "
@@ -48,7 +48,7 @@ _NAMED = {
     "gemm": {"gemm"}, "conv": {"conv"}, "conv_nchw": {"nchw"}, "dwconv": {"dwconv", "dw"}, "iconv": {"iconv"},
     "idwconv": {"idwconv", "idw"}, "recurrent": {"rec"}, "qlstm": {"qlstm"}, "nbits_panel": {"nbits"},
     "turn": {"turn"}, "trees": {"trees", "tree"}, "exact": {"exact"},
-    "inverse": {"inverse"}, "fourier": {"fourier"}, "delta": {"delta"},
+    "inverse": {"inverse"}, "fourier": {"fourier"}, "delta": {"delta"}, "grouped": {"grouped"},
     **{h: {"tfl"} for h in HEADERS if h.startswith("tfl")},
 }  # fmt: skip
 

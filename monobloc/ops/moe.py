@@ -1,13 +1,13 @@
 """Mixtures of experts (`com.microsoft`): two layers of every expert, of which a router chooses k for each token.
 
-All experts side by side are two matrix products, where what the router does not choose counts for nothing. That is
-right for any choice and needs no weights to move; where few of many experts are chosen, it is more work than they are.
-Weights of few bits (QMoE) are multiplied as the model stores them.
+Where few of many experts are chosen, tokens are sorted by expert, and each expert multiplies its own (ops/grouped.py).
+Else all experts side by side are two matrix products, where what the router does not choose counts for nothing: no more
+than twice the work, and nothing to sort. Weights of few bits (QMoE) are always multiplied so, as the model stores them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -19,11 +19,13 @@ from monobloc.ops import OpDef
 from monobloc.ops.attention import refuse
 from monobloc.ops.build import cast_to, read_as
 from monobloc.ops.fused import gelu, silu, slice_last
+from monobloc.ops.grouped import Groups, sort_by_group
 from monobloc.ops.movement import slice_of
 from monobloc.ops.nbits import planes
 
 ACTIVATIONS = ("relu", "gelu", "silu", "identity", "swiglu")
 F32 = DType.F32
+Act = Callable[[list[Any]], Any]  # what stands between the layers, of [tokens, experts, rows]
 
 
 def swiglu(b: Any, n: Any, limit: float | None, g: Value, v: Value) -> Any:
@@ -43,6 +45,7 @@ class MoE(OpDef):
     domain = "com.microsoft"
     weights: ClassVar[tuple[int, int, int]] = (2, 4, 6)  # inputs of the three layers
     biases: ClassVar[tuple[int, int, int]] = (3, 5, 7)
+    sorts: ClassVar[bool] = True  # tokens, where that pays
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, router = n.inputs[:2]
@@ -64,14 +67,42 @@ class MoE(OpDef):
             n.fail(f"{x.type} by experts {[experts, rows, hidden]} and {list(back)} and a router of {router.type}",
                    hint="needed are [experts, inner, hidden], where fused swiglu has 2 * inner, [experts, hidden, "
                         "inner], and [tokens, experts]; hidden is the last axis of the input")
-        flat = b.one("Reshape", x, shape=[tokens, hidden])
-        h = self._activated(b, n, [self._first(b, n, flat, k) for k in ((0, 2) if apart else (0,))], kind, fusion)
-        gate = self._gate(b, n, router)
+        flat, layers = b.one("Reshape", x, shape=[tokens, hidden]), (0, 2) if apart else (0,)
+        best, at = self._routed(b, n, router)
+        act: Act = lambda hs: self._activated(b, n, hs, kind, fusion)  # noqa: E731
+        compute = self._sorted if self.sorts and 2 * at.shape[1] <= experts else self._dense
+        return [b.one("Reshape", compute(b, n, flat, best, at, layers, act), shape=list(x.shape))]
+
+    # -- tokens sorted by expert --------------------------------------------------------------------
+    def _sorted(self, b: Any, n: Any, x: Value, best: Value, at: Value, layers: Sequence[int], act: Act) -> Value:
+        """A row for every token and expert of it"""
+        (tokens, k), experts, to = at.shape, self.shape(n, 0)[0], x.dtype
+        groups = sort_by_group(b, b.one("Reshape", at, shape=[tokens * k]), experts)
+        x = b.one("Gather", cast_to(b, x, F32), b.one("Div", groups.order, b.const(k, DType.I64)), axis=0)
+        hs = [self._of_group(b, n, x, layer, groups) for layer in layers]
+        h = act([b.one("Reshape", h, shape=[tokens * k, 1, h.shape[1]]) for h in hs])
+        y = self._of_group(b, n, b.one("Reshape", h, shape=[tokens * k, h.shape[2]]), 1, groups)
+        y = b.one("Reshape", b.one("Gather", y, groups.back, axis=0), shape=[tokens, k, y.shape[1]])
+        y = b.one("Mul", y, b.one("Reshape", cast_to(b, best, F32), shape=[tokens, k, 1]))
+        return cast_to(b, b.one("ReduceSum", y, axes=[1], keepdims=0), to)
+
+    def _of_group(self, b: Any, n: Any, x: Value, layer: int, groups: Groups) -> Any:
+        """[rows, outputs of a layer]: by each row's expert"""
+        w, bias = n.inputs[self.weights[layer]], n.input(self.biases[layer])
+        y = b.one("GroupedProduct", x, b.one("Transpose", w, perm=[0, 2, 1]), groups.ends)
+        return y if bias is None else b.one("Add", y, cast_to(b, b.one("Gather", bias, groups.group, axis=0), F32))
+
+    # -- all experts of all tokens ------------------------------------------------------------------
+    def _dense(self, b: Any, n: Any, x: Value, best: Value, at: Value, layers: Sequence[int], act: Act) -> Value:
+        (tokens, k), (experts, _, _) = at.shape, self.shape(n, 0)
+        chosen = b.one("Equal", b.one("Reshape", at, shape=[tokens, k, 1]), b.const(np.arange(experts)))
+        spread = b.one("Where", chosen, b.one("Reshape", best, shape=[tokens, k, 1]), b.const(0, best.dtype))
+        gate = b.one("ReduceSum", spread, axes=[1], keepdims=0)
+        h = act([self._first(b, n, x, layer) for layer in layers])
         h = b.one("Mul", h, b.one("Reshape", gate, shape=[tokens, experts, 1]))
-        y = self.second(b, n, b.one("Reshape", h, shape=[tokens, experts * inner]))
+        y = self.second(b, n, b.one("Reshape", h, shape=[tokens, experts * h.shape[2]]))
         bias = n.input(self.biases[1])
-        y = y if bias is None else b.one("Add", y, b.one("MatMul", gate, bias))
-        return [b.one("Reshape", y, shape=list(x.shape))]
+        return y if bias is None else b.one("Add", y, b.one("MatMul", gate, bias))
 
     def _first(self, b: Any, n: Any, x: Value, k: int) -> Any:
         """[tokens, experts, rows]: what a layer of all experts makes of all tokens"""
@@ -98,18 +129,16 @@ class MoE(OpDef):
         return b.one("MatMul", h, w)
 
     # -- routing ------------------------------------------------------------------------------------
-    def _gate(self, b: Any, n: Any, router: Value) -> Any:
-        """[tokens, experts]: the weights of the k that the router chooses, 0 for the others"""
-        (tokens, experts), k = router.shape, int(n.attrs.get("k", 1))
+    def _routed(self, b: Any, n: Any, router: Value) -> tuple[Any, Any]:
+        """[tokens, k]: the weights of the experts that the router chooses, and which they are"""
+        experts, k = router.shape[1], int(n.attrs.get("k", 1))
         if not 0 < k <= experts:
             n.fail(f"chooses {k} of {experts} experts")
         best, at = b.emit("TopK", [self.shares(b, n, router)], {"axis": 1, "k": k, "largest": 1}, outputs=2)
         best = self.chosen(b, n, best, at)
         if n.attrs.get("normalize_routing_weights", 0):
             best = b.one("Div", best, b.one("ReduceSum", best, axes=[1], keepdims=1))
-        chosen = b.one("Equal", b.one("Reshape", at, shape=[tokens, k, 1]), b.const(np.arange(experts)))
-        spread = b.one("Where", chosen, b.one("Reshape", best, shape=[tokens, k, 1]), b.const(0, best.dtype))
-        return b.one("ReduceSum", spread, axes=[1], keepdims=0)
+        return best, at
 
     def shares(self, b: Any, n: Any, router: Value) -> Any:
         return read_as(b, n, "Softmax", [router], 13, axis=-1)
@@ -140,6 +169,7 @@ class QMoE(MoE):
     """MoE with weights of 2, 4 or 8 bits, of which a row or a block of it has a scale"""
 
     name = "QMoE"
+    sorts = False
     weights = (2, 5, 8)
     biases = (4, 7, 10)
     scales: ClassVar[tuple[int, int, int]] = (3, 6, 9)

@@ -280,6 +280,20 @@ def test_gates() -> None:
         load_onnx(model)
 
 
+@pytest.mark.parametrize(("experts", "k", "tokens"), [(8, 2, 13), (6, 1, 1), (5, 2, 40)])
+def test_tokens_sorted_by_expert(experts: int, k: int, tokens: int) -> None:
+    """As many products as were chosen, where these are half of the experts or fewer"""
+    hidden, inner = 24, 40
+    ins = [f32(tokens, hidden), f32(tokens, experts), f32(experts, inner, hidden), f32(experts, inner),
+           f32(experts, hidden, inner), f32(experts, hidden)]
+    agree("MoE", ins, const=[2, 3, 4, 5], activation_type="gelu", k=k, normalize_routing_weights=1)
+    agree("MoE", [*ins[:3], None, ins[4]], const=[2, 4], activation_type="silu", k=k)
+    ins[2:4] = f32(experts, 2 * inner, hidden), f32(experts, 2 * inner)
+    agree("MoE", ins, const=[2, 3, 4, 5], activation_type="swiglu", swiglu_fusion=1, k=k)
+    g = load_onnx(node("MoE", ins, const=[2, 3, 4, 5], activation_type="swiglu", swiglu_fusion=1, k=k)[0]).graph
+    assert [n.op for n in g.nodes].count("GroupedProduct") == 2
+
+
 def test_mixtures_of_experts() -> None:
     tokens, hidden, inner, experts = 3, 8, 6, 4
     x, router = f32(tokens, hidden), f32(tokens, experts)

@@ -382,6 +382,8 @@ CASES: dict[str, dict[str, Case]] = {
         "median": (torch.median, (f(6),)),
         "median_dim": (lambda x: x.median(1), (f(3, 5),)),
         "median_nan": (torch.median, (ODD,)),
+        "histc": (lambda x: torch.histc(x, 7, -1.5, 2), (torch.cat([ODD, f(30)]),)),
+        "histc_whole": (lambda x: torch.histc(x.float(), 5, 0, 4), (i(40, low=-1, high=6),)),
         "kthvalue": (lambda x: x.kthvalue(2, 1), (f(2, 5),)),
         "searchsorted": (torch.searchsorted, (torch.tensor([1.0, 2.0, 3.0]), f(2, 4, high=4))),
         "bucketize": (lambda x, y: torch.bucketize(x, y, right=True), (i(9), torch.tensor([-2, 0, 4]))),

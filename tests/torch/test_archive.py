@@ -20,6 +20,7 @@ from monobloc.eager import Session
 from monobloc.errors import InternalError, MonoblocError, UnsupportedError
 from monobloc.frontend import load_model
 from monobloc.frontend.describe import describe
+from monobloc.frontend.torch import archive
 from monobloc.frontend.torch.archive import check_expression
 from monobloc.frontend.torch.describe import facts
 from monobloc.ir.interp import interpret
@@ -102,6 +103,14 @@ def test_operators_of_libraries_are_named(saved: bytes) -> None:
     bad = rewritten(saved, lambda n, x: x.replace(b"torch.ops.aten.relu.default", b"torch.ops.library.moved.default"))
     with pytest.raises(UnsupportedError, match=r"PyTorch does not have: library.moved.default \(1\)"):
         load_model(bad)
+
+
+def test_a_library_that_would_define_them_is_named(saved: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "LIBRARIES", {"library": "library.that_is_not_here"})
+    bad = rewritten(saved, lambda n, x: x.replace(b"torch.ops.aten.relu.default", b"torch.ops.library.moved.default"))
+    with pytest.raises(UnsupportedError, match=r"PyTorch does not have") as e:
+        load_model(bad)
+    assert "pip install library" in str(e.value)
 
 
 def test_sizes_are_arithmetic(saved: bytes) -> None:

@@ -9,6 +9,7 @@ operators on tensors is an error. What passes is handed to PyTorch's own loader.
 from __future__ import annotations
 
 import ast
+import importlib
 import io
 import json
 import logging
@@ -17,7 +18,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ MAX_JSON = 1 << 28
 TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|torch\.sym_\w+|torch\._sym_\w+|_operator\.\w+|math\.\w+", re.ASCII)
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 FUNCTION = re.compile(r"[A-Z][A-Za-z]*", re.ASCII)  # as sympy and PyTorch call theirs
+# Operators that PyTorch's own programs call and other packages define: by their prefix, what defines them.
+LIBRARIES = {"torchvision": "torchvision", "transformers": "transformers.integrations.moe"}
 TRUST = "if you trust it: `monobloc.compile(torch.export.load(PATH))` in Python"
 
 
@@ -148,14 +151,25 @@ def _check_program(found: Any, where: str) -> None:
             for key in x.get("range_constraints") or () if isinstance(x.get("range_constraints"), dict) else ():
                 check_expression(key, where)
     if named := [f"{target.removeprefix('torch.ops.')} ({count})" for target, count in foreign.items() if count]:
+        missing = sorted({lib for n in named for lib in LIBRARIES if n.startswith(f"{lib}.")})
+        hints = [f"pip install {' '.join(missing)}, which defines them"] if missing else []
         raise UnsupportedError(f"{where} calls operators that PyTorch does not have: {', '.join(sorted(named))}",
-                               hints=["export the module with PyTorch's own operators in their place"])
+                               hints=[*hints, "export the module with PyTorch's own operators in their place"])
 
 
 def _is_known(target: str) -> bool:
-    """Whether an operator is PyTorch's; those of libraries are known where these are imported"""
+    """Whether an operator is PyTorch's, or one of a library that is installed"""
     space, _, name = target.removeprefix("torch.ops.").partition(".")
-    return not target.startswith("torch.ops.") or hasattr(getattr(torch.ops, space), name.partition(".")[0])
+
+    def found() -> bool:
+        return hasattr(getattr(torch.ops, space), name.partition(".")[0])
+
+    if not target.startswith("torch.ops.") or found():
+        return True
+    if space in LIBRARIES:
+        with quietly(), suppress(ImportError):
+            importlib.import_module(LIBRARIES[space])
+    return found()
 
 
 def _check_target(target: Any, where: str) -> None:

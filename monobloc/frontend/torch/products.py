@@ -10,6 +10,7 @@ from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.frontend.torch.norms import softmax_of
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.build import cast_to
 from monobloc.ops.indexing import gather_const
 
 
@@ -149,7 +150,25 @@ def pdist(n: AtenNode) -> Results:
     return distance(n, n.one("Sub", a, b), float(n["p"]))
 
 
+def grouped(a: str, b: str) -> Reader:
+    """Rows sorted by group, by the matrix of their group; without ends of groups a product of as many matrices"""
+    def read(n: AtenNode) -> Results:
+        x, w, ends = n.x(a), n.x(b), n.get("offs")
+        if n.get("bias") is not None or (ends is None) != (x.type.rank == 3) or w.type.rank != 3:
+            n.unsupported(f"grouped products of {x.type} by {w.type} {'with' if ends is not None else 'without'} ends "
+                          "of groups: rows of a matrix by one of several matrices each, or several by several, "
+                          "without a bias")
+        if ends is None:
+            return n.onnx("MatMul", x, w)[0]
+        x, ends = cast_to(n.b, x, DType.F32), cast_to(n.b, ends, DType.I64)
+        return cast_to(n.b, n.one("GroupedProduct", x, w, ends), n.out)
+
+    return read
+
+
 READERS: dict[str, Reader] = {
+    "_grouped_mm.default": grouped("self", "mat2"),
+    "transformers.grouped_mm_fallback.default": grouped("input", "weight"),
     "mm.default": product("self", "mat2"), "bmm.default": product("self", "mat2"),
     "matmul.default": product("self", "other"), "mv.default": product("self", "vec"),
     "dot.default": product("self", "tensor"), "linear.default": linear, "addmm.default": addmm,

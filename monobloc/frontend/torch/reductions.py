@@ -216,6 +216,20 @@ def searchsorted(n: AtenNode) -> Results:
     return n.fold("ReduceSum", n.cast(before, n.out), [x.type.rank])
 
 
+def histc(n: AtenNode) -> Results:
+    """How many elements lie in each of equal parts of a range; the last holds its end, what is outside is in none"""
+    x, bins, low, high = n.reshape(n.x(), [-1, 1]), n["bins"], n["min"], n["max"]
+    if low == high:
+        n.unsupported("a histogram of a range that the data decide", ["give `min` and `max`"])
+    at = n.one("Div", n.one("Mul", n.one("Sub", x, n.scalar(low, x.dtype)), n.scalar(bins, x.dtype)),
+               n.scalar(high - low, x.dtype))
+    at = n.one("Min", n.cast(at, I64), n.b.const(np.int64(bins - 1)))
+    inside = n.one("And", *(n.one(op, x, n.scalar(v, x.dtype)) for op, v in (("GreaterOrEqual", low),
+                                                                            ("LessOrEqual", high))))
+    found = n.one("And", n.one("Equal", at, n.b.const(np.arange(bins))), inside)
+    return n.cast(n.fold("ReduceSum", n.cast(found, I64), [0]), n.out)
+
+
 READERS: dict[str, Reader] = {
     "sum.default": folded("ReduceSum"), "sum.dim_IntList": folded("ReduceSum"), "mean.default": folded("ReduceMean"),
     "mean.dim": folded("ReduceMean"), "prod.default": folded("ReduceProd"), "prod.dim_int": folded("ReduceProd"),
@@ -232,4 +246,5 @@ READERS: dict[str, Reader] = {
     "topk.default": topk, "sort.default": sort, "sort.stable": sort, "argsort.default": argsort,
     "argsort.stable": argsort, "median.default": median, "median.dim": median, "kthvalue.default": kthvalue,
     "searchsorted.Tensor": searchsorted, "bucketize.Tensor": searchsorted,
+    "histc.default": histc,
 }  # fmt: skip
