@@ -13,6 +13,9 @@ from pathlib import Path
 
 from monobloc.frontend.coverage import Coverage, coverage
 from monobloc.frontend.signature import opset_newest, signature
+from monobloc.frontend.tflite.importer import READERS
+from monobloc.frontend.tflite.refused import reason
+from monobloc.frontend.tflite.schema import OPERATORS
 from monobloc.ir.types import DType
 from monobloc.ops import EXACT, OpDef, registry
 from monobloc.ops.contract import Edge
@@ -67,12 +70,44 @@ def operators_page(note: str) -> str:
     out.append("| operator | opsets | types |\n|---|---|---|")
     out += [f"| {c.title} | {versions(c)} | {types(c.types)} |" for c in known if c.reader is None]
     out.append(f"\n## Control flow\n\n{CONTROL}")
+    out += tflite_section()
     out.append(TARGETS_HEAD)
     out += [target_row(name) for name in target_names()]
     return "\n".join(out) + "\n"
 
 
 CONTROL = "`If`, `Loop` and `Scan` are read by the importer (`frontend/control.py`), with values of any type above."
+
+
+TFLITE = """
+## TFLite
+
+{read} of the {all} builtin operators of the schema are read from TFLite models ([tflite.md](tflite.md) says of
+which types); besides them the custom operators {custom}.
+
+{words}
+
+These are not:
+
+| operator | why |
+|---|---|"""
+
+
+def tflite_section() -> list[str]:
+    """Builtin operators that are read, and the reason for each that is not"""
+    read = [o for o in OPERATORS if o in READERS or o == "CALL_ONCE"]
+    known = set(OPERATORS)
+    custom = [o for o in sorted(READERS) if o not in known]
+    head = TFLITE.format(read=len(read), all=len(OPERATORS), custom=_listed(custom), words=_listed(read))
+    reasons: dict[str, list[str]] = {}
+    for o in OPERATORS:
+        if o not in read:
+            reasons.setdefault(reason(o), []).append(o)
+    return [head, *(f"| {_listed(names)} | {cell(why)} |" for why, names in reasons.items())]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{o}`" for o in names)
 
 
 def versions(c: Coverage) -> str:

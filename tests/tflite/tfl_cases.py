@@ -10,12 +10,13 @@ import cases_quantized
 import cases_recurrent
 import cases_signal
 import cases_stablehlo
+import cases_windows
 from tfl_single import Case
 
 FAMILIES = {
     "boxes": cases_boxes, "first": cases_first, "plain": cases_plain, "products": cases_products,
     "quantized": cases_quantized, "recurrent": cases_recurrent, "signal": cases_signal,
-    "stablehlo": cases_stablehlo,
+    "stablehlo": cases_stablehlo, "windows": cases_windows,
 }  # fmt: skip
 
 

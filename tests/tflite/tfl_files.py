@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from monobloc.frontend.tflite.schema import OPERATORS, TYPES
 OPTIONS = {
     "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "L2_POOL_2D": 5, "SVDF": 6, "RNN": 7,
     "FULLY_CONNECTED": 8, "SOFTMAX": 9, "CONCATENATION": 10, "ADD": 11, "L2_NORMALIZATION": 12,
+    "EMBEDDING_LOOKUP_SPARSE": 20,
     "LOCAL_RESPONSE_NORMALIZATION": 13, "LSTM": 14, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "SPACE_TO_DEPTH": 19,
     "MUL": 21, "PAD": 22, "GATHER": 23, "SPACE_TO_BATCH_ND": 25, "MEAN": 27, "SUM": 27, "REDUCE_MAX": 27,
     "REDUCE_MIN": 27,
@@ -27,7 +29,11 @@ OPTIONS = {
     "BUCKETIZE": 115, "GELU": 116,
 }  # fmt: skip
 # The options of later operators are in a field of their own.
-OPTIONS2 = {"STABLEHLO_PAD": 10, "DILATE": 18, "STABLEHLO_COMPOSITE": 21, "STABLEHLO_SHIFT_LEFT": 22}
+OPTIONS2 = {
+    "STABLEHLO_SCATTER": 7, "STABLEHLO_PAD": 10, "STABLEHLO_REDUCE_WINDOW": 13, "STABLEHLO_GATHER": 16, "DILATE": 18,
+    "STABLEHLO_RNG_BIT_GENERATOR": 19, "REDUCE_WINDOW": 20, "STABLEHLO_COMPOSITE": 21, "STABLEHLO_SHIFT_LEFT": 22,
+    "STABLEHLO_CASE": 23,
+}  # fmt: skip
 TYPE_NUMBERS = {d.numpy: number for number, d in TYPES.items()}
 
 
@@ -166,12 +172,17 @@ class Net:
                                5: np.frombuffer(custom, np.uint8) if custom else None,
                                8: np.asarray(between, np.int32) if between else None})
 
+    def beside(self) -> Net:
+        """A subgraph of the same file"""
+        return Net([], self.buffers, [], self.codes)
+
     def graph(self, ins: list[int], outs: list[int]) -> dict[int, Any]:
         ends = {1: np.asarray(ins, np.int32), 2: np.asarray(outs, np.int32)}
         return {0: self.tensors, **ends, 3: self.operators, 4: "main"}
 
     def file(self, ins: list[int], outs: list[int], signature: tuple[dict[str, int], dict[str, int]] | None = None,
-             ) -> bytes:
+             others: Sequence[dict[int, Any]] = ()) -> bytes:
+        """`others` are the subgraphs behind this one, made by `beside`"""
         codes = []
         for name in self.codes:
             number = OPERATORS.index(name if name in OPERATORS else "CUSTOM")
@@ -180,5 +191,5 @@ class Net:
             [{0: name, 1: Scalar("I", t)} for name, t in side.items()] for side in signature
         ]
         signatures = [] if signature is None else [{0: maps[0], 1: maps[1], 2: "serving_default"}]
-        return Writer().file({0: Scalar("I", 3), 1: codes, 2: [self.graph(ins, outs)], 3: "a test",
+        return Writer().file({0: Scalar("I", 3), 1: codes, 2: [self.graph(ins, outs), *others], 3: "a test",
                               4: self.buffers, 7: signatures})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tfl_cases
 from tfl_ask import interpreter
-from tfl_single import FLOATS, HASHES, MICRO, Case, digest, key_of
+from tfl_single import FLOATS, HASHES, MICRO, Case, digest, kept, key_of
 
 
 def answers(case: Case) -> list[list[np.ndarray]]:
@@ -26,8 +26,10 @@ def answers(case: Case) -> list[list[np.ndarray]]:
     return out
 
 
-def record(cases: Sequence[Case]) -> int:
-    hashes, floats, refused = {}, {}, 0
+def record(cases: Sequence[Case], new: bool = False) -> int:
+    hashes: dict[str, str] = json.loads(HASHES.read_text()) if new else {}
+    floats: dict[str, np.ndarray] = kept()[1] if new else {}
+    cases, refused = [c for c in cases if c.name not in hashes and c.name not in floats], 0
     for case in cases:
         try:
             steps = answers(case)
@@ -92,4 +94,4 @@ if __name__ == "__main__":
     if "--micro" in sys.argv:
         record_micro(tfl_cases.every())
     else:
-        sys.exit(bool(record([c for c in tfl_cases.every() if not c.micro])))
+        sys.exit(bool(record([c for c in tfl_cases.every() if not c.micro], new="--new" in sys.argv)))

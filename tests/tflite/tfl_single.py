@@ -2,7 +2,8 @@
 
 What LiteRT 2.3's reference kernels answered is kept: integers as hashes in `litert_answers.json`, floats in
 `litert_floats.npz`, so that LiteRT need not be installed. With it installed, `python tests/tflite/tfl_record.py`
-asks it again and writes both anew. What TFLite Micro's kernels answered is in `tflm_answers.json`, integers only, which
+asks it again and writes both anew; `--new` asks only what has no answer yet.
+What TFLite Micro's kernels answered is in `tflm_answers.json`, integers only, which
 `tfl_record.py --micro` writes with the package `tflite-micro`; it stands for operators that LiteRT does not have.
 """
 
@@ -33,6 +34,7 @@ HASHES, FLOATS, MICRO = (Path(__file__).with_name(n) for n in (
     "litert_answers.json", "litert_floats.npz", "tflm_answers.json"))
 F32, F64, F16, I8, U8, I16, I32, I64 = (np.float32, np.float64, np.float16, np.int8, np.uint8, np.int16, np.int32,
                                         np.int64)
+U32, U64 = np.uint32, np.uint64
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Case:
     between: tuple[Q, ...] = ()  # tensors of intermediate results, which carry scales only
     optimized: bool = False  # LiteRT's reference kernel is wrong, its other one is asked
     micro: bool = False  # TFLite Micro alone has it
+    body: str | None = None  # the operator of a second graph, which takes two numbers; "" is none
     rtol: float = 1e-5
     atol: float = 1e-5
 
@@ -103,7 +106,18 @@ class Case:
         ys = [net.tensor(f"y{k}", q.shape, q.dtype, q.scale, q.zero) for k, q in enumerate(self.outs)]
         net.op(self.op, ids, ys, self.options, self.custom, between)
         rng = self.rng()
-        return net.file(list(fed), ys), [{n: numbers(rng, q) for n, q in fed.values()} for _ in range(self.steps)]
+        others = [] if self.body is None else [two_numbers(net, self.body, self.outs[0].dtype)]
+        feeds = [{n: numbers(rng, q) for n, q in fed.values()} for _ in range(self.steps)]
+        return net.file(list(fed), ys, others=others), feeds
+
+
+def two_numbers(net: Net, op: str, dtype: Any) -> dict[int, Any]:
+    """A graph of one operator that takes two numbers, or one that gives back the second"""
+    g = net.beside()
+    a, b, y = (g.tensor(t, (), dtype) for t in ("a", "b", "y"))
+    if op:
+        g.op(op, [a, b], [y])
+    return g.graph([a, b], [y if op else b])
 
 
 def numbers(rng: np.random.Generator, q: Q) -> np.ndarray:
@@ -114,7 +128,8 @@ def numbers(rng: np.random.Generator, q: Q) -> np.ndarray:
         return (rng.integers(int(low * 64), int(high * 64), q.shape) / 64).astype(q.dtype)
     info = np.iinfo(q.dtype)
     low, high = (info.min if q.low is None else int(q.low)), (info.max if q.high is None else int(q.high))
-    return rng.integers(low, high, q.shape, endpoint=True).astype(q.dtype)
+    wide = np.uint64 if q.dtype is U64 else np.int64
+    return rng.integers(low, high, q.shape, wide, endpoint=True).astype(q.dtype)
 
 
 # -- answers ------------------------------------------------------------------------------------------

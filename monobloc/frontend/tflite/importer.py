@@ -27,17 +27,22 @@ from monobloc.frontend.tflite import (
     filters,
     folds,
     indexing,
+    lookups,
     mediapipe,
     movement,
+    places,
     products,
+    randoms,
     recurrent,
     resizing,
     signal,
     spectra,
     stablehlo,
     variables,
+    windows,
 )
 from monobloc.frontend.tflite.node import EMPTY, Held, Reader, States, TflNode
+from monobloc.frontend.tflite.refused import reason
 from monobloc.frontend.tflite.schema import (
     COMPLEX,
     RESOURCE,
@@ -60,9 +65,9 @@ MAX_CALLS = 20
 
 READERS: dict[str, Reader] = {
     **arithmetic.READERS, **boxes.READERS, **control.READERS, **convs.READERS, **curves.READERS, **filters.READERS,
-    **folds.READERS, **indexing.READERS, **mediapipe.READERS, **movement.READERS, **products.READERS,
-    **recurrent.READERS, **resizing.READERS, **signal.READERS, **spectra.READERS,
-    **stablehlo.READERS, **variables.READERS,
+    **folds.READERS, **indexing.READERS, **lookups.READERS, **mediapipe.READERS, **movement.READERS,
+    **places.READERS, **products.READERS, **randoms.READERS, **recurrent.READERS, **resizing.READERS,
+    **signal.READERS, **spectra.READERS, **stablehlo.READERS, **variables.READERS, **windows.READERS,
 }  # fmt: skip
 
 
@@ -115,7 +120,8 @@ class _Import:
         if found:
             words = ", ".join(f"{name} ({count})" for name, count in found.most_common())
             total = "operators are" if len(found) > 1 else "operator is"
-            raise UnsupportedError(f"{len(found)} {total} not supported: {words}")
+            hints = [f"{name}: {why}" for name in found if (why := reason(name))]
+            raise UnsupportedError(f"{len(found)} {total} not supported: {words}", hints=hints)
 
     # -- ports ----------------------------------------------------------------------------------------
     def _inputs(self, body: _Body) -> None:
@@ -195,8 +201,9 @@ def _reached(model: Model) -> set[int]:
     while todo:
         for o in model.subgraphs[todo.pop()].operators:
             slots = {"CALL_ONCE": (0,), "IF": (0, 1), "WHILE": (0, 1), "STABLEHLO_COMPOSITE": (1,)}.get(o.name, ())
-            numbers = {(o.options or EMPTY).whole(k) for k in slots} - found
-            todo += (new := {k for k in numbers if 0 < k < len(model.subgraphs)})
+            numbers = {(o.options or EMPTY).whole(k) for k in slots}
+            numbers |= {*(o.options or EMPTY).ints(0)} if o.name == "STABLEHLO_CASE" else set()
+            todo += (new := {k for k in numbers - found if 0 < k < len(model.subgraphs)})
             found |= new
     return found
 
@@ -248,7 +255,7 @@ class _Body:
             o.name, self.builder, loc, held, [None if t < 0 else self.sub.tensors[t] for t in o.inputs],
             [self.sub.tensors[t] for t in o.outputs], o.options or EMPTY, self.states, self.graph, self.resources,
             [None if t < 0 else self.sub.tensors[t] for t in o.intermediates], o.custom, self.choices.micro,
-            call=self._call, passes=self._passes,
+            call=self._call, passes=self._passes, body=lambda k: [o.name for o in self._subgraph(k).operators],
         )
         if any(ragged) or decides(o.name, held):
             values = [r or (None if h is None else node.last(h)) for r, h in zip(ragged, held, strict=True)]

@@ -70,6 +70,7 @@ class TflNode:
     micro: bool = False  # whether TFLite Micro's integers are wanted
     call: Callable[[Graph, int, Sequence[Value]], list[Value]] = field(default=lambda *_: [])  # a subgraph's outputs
     passes: Callable[[int, int], bool] = field(default=lambda *_: False)  # whether its output k is its input k
+    body: Callable[[int], list[str]] = field(default=lambda _: [])  # the names of its operators
 
     # -- inputs ---------------------------------------------------------------------------------------
     def has(self, i: int) -> bool:

@@ -39,34 +39,38 @@ def shift_left(n: TflNode) -> Result:
 
 
 def dilate(n: TflNode) -> Result:
-    """The value between any two entries of an axis, so that these are so many apart"""
     x, steps = n.x(0), n.ints(1, "the steps")
     if len(steps) != x.type.rank or min(steps, default=1) < 1:
         n.fail(f"has the steps {steps} for {x.type}")
-    return [_spread(n, x, steps, _filling(n, 2))]
+    return [spread(n, x, steps, filling(n, 2))]
 
 
 def padded(n: TflNode) -> Result:
     """The value round a tensor, and between its entries; a negative edge is cut off"""
-    x, value = n.x(0), _filling(n, 1)
+    x, value = n.x(0), filling(n, 1)
     found = (n.options.array(k, "i8") for k in range(3))
     low, high, inner = ([0] * x.type.rank if v is None else [int(d) for d in v] for v in found)
     if any(len(v) != x.type.rank for v in (low, high, inner)) or min(inner, default=0) < 0:
         n.fail(f"has the edges {low} and {high}, and {inner} between entries, for {x.type}")
-    x = _spread(n, x, [k + 1 for k in inner], value)
+    return [edged(n, spread(n, x, [k + 1 for k in inner], value), low, high, value)]
+
+
+def edged(n: TflNode, x: Value, low: Sequence[int], high: Sequence[int], value: Value) -> Value:
+    """More of the value at the ends of each axis, or less of the tensor where an edge is negative"""
     x = pad(n.b, x, low, high, "constant", value)
     cut = [(max(-a, 0), 1, max(d - max(-a, 0) - max(-z, 0), 0)) for d, a, z in zip(x.shape, low, high, strict=True)]
-    return [slice_of(n.b, x, cut)]
+    return slice_of(n.b, x, cut)
 
 
-def _filling(n: TflNode, i: int) -> Value:
+def filling(n: TflNode, i: int) -> Value:
     value = n.x(i)
     if value.dtype is not n.x(0).dtype or value.type.size != 1:
         n.fail(f"fills {n.x(0).type} with {value.type}")
     return reshape(n.b, value, [])
 
 
-def _spread(n: TflNode, x: Value, steps: Sequence[int], value: Value) -> Value:
+def spread(n: TflNode, x: Value, steps: Sequence[int], value: Value) -> Value:
+    """The value between any two entries of an axis, so that these are so many apart"""
     for axis, step in enumerate(steps):
         size = x.shape[axis]
         if step == 1 or not size:
