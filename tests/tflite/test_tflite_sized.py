@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tflite_control import beside, file
+from test_tflite_control import file
 from tfl_files import Net, Scalar, byte, i32
 
 import monobloc
@@ -188,7 +188,7 @@ def test_a_branch_that_gives_such_a_size_is_told() -> None:
     n = Net()
     c, x, y = n.tensor("c", (), np.bool_), n.tensor("x", (4,), np.bool_), open_(n, "y", (-1, 1), I64)
     n.op("IF", [c, x], [y], {0: i32(1), 1: i32(1)})
-    a = beside(n)
+    a = n.beside()
     p, q = a.tensor("p", (4,), np.bool_), open_(a, "q", (-1, 1), I64)
     a.op("WHERE", [p], [q])
     with pytest.raises(MonoblocError, match="IF 'y': graph 1 gives tensor 'q', whose size data decide"):
