@@ -2,7 +2,7 @@
 
 Where few of many experts are chosen, tokens are sorted by expert, and each expert multiplies its own (ops/grouped.py).
 Else all experts side by side are two matrix products, where what the router does not choose counts for nothing: no more
-than twice the work, and nothing to sort. Weights of few bits (QMoE) are always multiplied so, as the model stores them.
+than twice the work, and nothing to sort. Weights of few bits (QMoE) are multiplied as the model stores them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class MoE(OpDef):
     domain = "com.microsoft"
     weights: ClassVar[tuple[int, int, int]] = (2, 4, 6)  # inputs of the three layers
     biases: ClassVar[tuple[int, int, int]] = (3, 5, 7)
-    sorts: ClassVar[bool] = True  # tokens, where that pays
 
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, router = n.inputs[:2]
@@ -70,7 +69,7 @@ class MoE(OpDef):
         flat, layers = b.one("Reshape", x, shape=[tokens, hidden]), (0, 2) if apart else (0,)
         best, at = self._routed(b, n, router)
         act: Act = lambda hs: self._activated(b, n, hs, kind, fusion)  # noqa: E731
-        compute = self._sorted if self.sorts and 2 * at.shape[1] <= experts else self._dense
+        compute = self._sorted if 2 * at.shape[1] <= experts else self._dense
         return [b.one("Reshape", compute(b, n, flat, best, at, layers, act), shape=list(x.shape))]
 
     # -- tokens sorted by expert --------------------------------------------------------------------
@@ -88,8 +87,7 @@ class MoE(OpDef):
 
     def _of_group(self, b: Any, n: Any, x: Value, layer: int, groups: Groups) -> Any:
         """[rows, outputs of a layer]: by each row's expert"""
-        w, bias = n.inputs[self.weights[layer]], n.input(self.biases[layer])
-        y = b.one("GroupedProduct", x, b.one("Transpose", w, perm=[0, 2, 1]), groups.ends)
+        y, bias = self.of_groups(b, n, x, layer, groups.ends), n.input(self.biases[layer])
         return y if bias is None else b.one("Add", y, cast_to(b, b.one("Gather", bias, groups.group, axis=0), F32))
 
     # -- all experts of all tokens ------------------------------------------------------------------
@@ -112,6 +110,10 @@ class MoE(OpDef):
         return b.one("Reshape", h, shape=[x.shape[0], experts, rows])
 
     # -- the layers ---------------------------------------------------------------------------------
+    def of_groups(self, b: Any, n: Any, x: Value, layer: int, ends: Value) -> Any:
+        w = b.one("Transpose", n.inputs[self.weights[layer]], perm=[0, 2, 1])
+        return b.one("GroupedProduct", x, w, ends)
+
     def shape(self, n: Any, k: int) -> tuple[int, ...]:
         """Experts, rows and columns of a layer"""
         w = n.inputs[self.weights[k]]
@@ -169,7 +171,6 @@ class QMoE(MoE):
     """MoE with weights of 2, 4 or 8 bits, of which a row or a block of it has a scale"""
 
     name = "QMoE"
-    sorts = False
     weights = (2, 5, 8)
     biases = (4, 7, 10)
     scales: ClassVar[tuple[int, int, int]] = (3, 6, 9)
@@ -197,6 +198,12 @@ class QMoE(MoE):
     def shape(self, n: Any, k: int) -> tuple[int, ...]:
         *outer, packed = super().shape(n, k)
         return (*outer, packed * 8 // self._bits(n))
+
+    def of_groups(self, b: Any, n: Any, x: Value, layer: int, ends: Value) -> Any:
+        parts, bits = self._blocks(b, n, layer), self._bits(n)
+        blocks = parts[0].shape[2]
+        x = planes(b, x, blocks, x.shape[1] // blocks, bits)
+        return b.one("GroupedBlockProduct", x, ends, *parts, bits=bits)
 
     def first(self, b: Any, n: Any, x: Value, k: int) -> Any:
         experts, rows, _ = self.shape(n, k)

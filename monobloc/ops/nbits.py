@@ -108,8 +108,15 @@ class BlockProduct(OpDef):
 
     def routine(self, n: Node, c: Any) -> str:
         xs, (b, scale, zero) = self.parted(n.inputs)
+        kernel, own = self.kernel(n, c)
+        ins = [c.ptr(v) for v in (*xs, b, scale)] + ["0" if zero is None else c.ptr(zero)]
+        return f"{kernel}({xs[0].shape[0]}, {', '.join(ins)}, {c.ptr(n.outputs[0])}, {own}, tid, nt);"
+
+    def kernel(self, n: Node, c: Any) -> tuple[str, str]:
+        """The kernel's name, and its scratch"""
+        xs, (b, scale, zero) = self.parted(n.inputs)
         kind = "MB_ZERO_NONE" if zero is None else "MB_ZERO_PACKED" if zero.dtype is U8 else "MB_ZERO_FLOAT"
-        (columns, blocks, blob), bits = b.shape, n.attrs["bits"]
+        (columns, blocks, blob), bits = b.shape[-3:], n.attrs["bits"]
         kc = min(blocks, max(1, PART * bits // 8 // blob))
         kernel = c.kernel("nbits_panel", f"""
 static const mb_nbits KERNEL_d = {{
@@ -117,11 +124,8 @@ static const mb_nbits KERNEL_d = {{
   .scale_type = {SCALES[scale.dtype]}, .zero_kind = {kind}, .kc = {kc},
 }};
 {self.macro}(KERNEL, KERNEL_d)""")
-        rows = xs[0].shape[0]
-        size = self.scratch(upper(rows), blocks, blob, 8 // bits, kc, c.target.f32_lanes)
-        own = f"(float *){c.scratch(size, each=True)}" if size else "0"
-        ins = [c.ptr(v) for v in (*xs, b, scale)] + ["0" if zero is None else c.ptr(zero)]
-        return f"{kernel}({rows}, {', '.join(ins)}, {c.ptr(n.outputs[0])}, {own}, tid, nt);"
+        size = self.scratch(upper(xs[0].shape[0]), blocks, blob, 8 // bits, kc, c.target.f32_lanes)
+        return kernel, f"(float *){c.scratch(size, each=True)}" if size else "0"
 
     def scratch(self, rows: int, blocks: int, blob: int, planes: int, kc: int, lanes: int) -> int:
         """Bytes of scratch of a thread: `mb_nbits_float_scratch` of the header"""
@@ -193,6 +197,69 @@ class ByteBlockProduct(BlockProduct):
         by = np.abs(x).max((1, 3)) / np.float32(127)
         q = np.rint(x / by[:, None, :, None]).astype(np.int8)
         return [q, by, (q.astype(np.int32).sum((1, 3)) * by).astype(np.float32)]
+
+
+class GroupedBlockProduct(BlockProduct):
+    """Rows sorted by group, each times the packed weights of its group, as GroupedProduct does with matrices: b, scale
+    and zero point have an axis of groups in front, and `ends` [groups] int64 is where a group's rows end"""
+
+    name = "GroupedBlockProduct"
+
+    def parted(self, ins: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, Any, Any]]:
+        x, ends, b, scale, zero = [*ins, None][:5]
+        return [x, ends], (b, scale, zero)
+
+    def infer(self, ins: Sequence[Value | None], attrs: Attrs) -> list[TensorType]:
+        (x, ends), (b, scale, zero) = self.parted(ins)
+        want = (x.shape[0], 8 // attrs["bits"], *b.shape[2:])
+        if b.type.rank != 4 or x.type != TensorType(F32, want) or ends.type != TensorType(DType.I64, b.shape[:1]):
+            raise ModelError(f"{self.name} of {x.type} by {b.type}, in groups that end at {ends.type}")
+        if scale.shape != b.shape[:3] or scale.dtype not in SCALES or (zero is not None and zero.type != scale.type):
+            raise ModelError(f"{self.name} scales are {scale.type}, zero points {zero and zero.type} for {b.type}")
+        return [TensorType(F32, (x.shape[0], b.shape[1]))]
+
+    def ref(self, attrs: Attrs, *xs: Array | None) -> Array:
+        (x, ends), (b, scale, zero) = self.parted(xs)
+        y, start = np.zeros((len(x), b.shape[1]), np.float32), 0
+        for g, end in enumerate(ends.tolist()):
+            stop = min(max(end, start), len(x))
+            w = weights(b[g], scale[g], None if zero is None else zero[g], attrs["bits"])
+            y[start:stop] = rows_of(x[start:stop]).astype(np.float64) @ rows_of(w).T
+            start = stop
+        return y
+
+    def routine(self, n: Node, c: Any) -> str:
+        (x, ends), (b, scale, zero) = self.parted(n.inputs)
+        kernel, own = self.kernel(n, c)
+
+        def of(v: Any, which: str) -> str:
+            """Where a row's or a group's part of a value lies"""
+            return "0" if v is None else f"{c.ptr(v)} + {which} * {math.prod(v.shape[1:])}"
+
+        ins = [of(x, "from"), of(b, "g"), of(scale, "g"), of(zero, "g"), of(n.outputs[0], "from")]
+        return f"""\
+long from = 0;
+for (long g = 0; g < {b.shape[0]}; g++) {{
+  const long to = mb_grouped_end({c.ptr(ends)}, g, from, {x.shape[0]});
+  if (to > from) {kernel}(to - from, {', '.join(ins)}, {own}, tid, nt);
+  from = to;
+}}
+mb_grouped_rest({of(n.outputs[0], 'from')}, ({x.shape[0]} - from) * {b.shape[1]}, tid, nt);
+"""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        def make(ends: list[int], rows: int, n: int, blocks: int, block: int, bits: int, zero: bool) -> Case:
+            blob, groups = block * bits // 8, len(ends)
+            x = rng.standard_normal((rows, 8 // bits, blocks, blob)).astype(np.float32)
+            b = rng.integers(0, 256, (groups, n, blocks, blob)).astype(np.uint8)
+            scale = rng.uniform(0.01, 0.1, (groups, n, blocks)).astype(np.float32)
+            more = [rng.uniform(0, 9, scale.shape).astype(np.float32)] if zero else []
+            return Case((x, np.array(ends, np.int64), b, scale, *more), {"bits": bits}, f"{bits}bits_{ends}")
+
+        yield make([2, 2, 5], 5, 9, 3, 32, 4, False)
+        yield make([0, 11, 30], 30, 37, 4, 32, 4, True)
+        yield make([1, 2, 3], 5, 6, 2, 16, 8, True)  # rows behind the last
+        yield make([9, 3, 90], 12, 5, 2, 32, 2, False)  # no order, more than there are
 
 
 class UnpackBits(OpDef):

@@ -15,20 +15,28 @@
 MB_INLINE mb_vf mb_grouped_epi_v(const void *ctx, mb_vf acc, mb_ix ix) { (void)ctx, (void)ix; return acc; }
 MB_INLINE float mb_grouped_epi_s(const void *ctx, float acc, mb_ix ix) { (void)ctx, (void)ix; return acc; }
 
+MB_INLINE long mb_grouped_end(const int64_t *ends, long g, long from, long rows) {
+  return ends[g] < from ? from : ends[g] > rows ? rows : (long)ends[g];
+}
+/* Of `count` numbers behind the last group */
+MB_INLINE void mb_grouped_rest(float *y, long count, int tid, int nt) {
+  long lo, hi;
+  mb_share(count, tid, nt, &lo, &hi);
+  for (long i = lo; i < hi; i++) y[i] = 0;
+}
+
 #define MB_GROUPED(NAME, ONE, AT, GROUPS)                                                         \
   MB_INLINE void NAME(const float *x, const void *w, const int64_t *ends, float *y, long rows,    \
                       int tid, int nt) {                                                          \
     long from = 0;                                                                                \
     const mb_gemm d = AT(&from);                                                                  \
     for (long g = 0; g < GROUPS; g++) {                                                           \
-      const long to = ends[g] < from ? from : ends[g] > rows ? rows : (long)ends[g], m = to - from; \
+      const long to = mb_grouped_end(ends, g, from, rows), m = to - from;                         \
       if (m > 0)                                                                                  \
         ONE(&m, x + from * d.k, mb_at(d.b_type, w, g * d.k * d.n), y + from * d.n, 0, tid, nt);   \
       from = to;                                                                                  \
     }                                                                                             \
-    long lo, hi;                                                                                  \
-    mb_share((rows - from) * d.n, tid, nt, &lo, &hi);                                             \
-    for (long i = lo; i < hi; i++) y[from * d.n + i] = 0;                                         \
+    mb_grouped_rest(y + from * d.n, (rows - from) * d.n, tid, nt);                                \
   }
 
 #endif
