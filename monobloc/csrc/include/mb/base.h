@@ -65,12 +65,29 @@ MB_INLINE void mb_store(float *p, mb_vf v) { *(mb_vfu *)p = v; }
 MB_INLINE long mb_min_long(long a, long b) { return a < b ? a : b; }
 MB_INLINE long mb_max_long(long a, long b) { return a > b ? a : b; }
 
-/* First n < MB_VL elements only; the other lanes are zero. Touches nothing behind p[n-1]. */
+/* First n < MB_VL elements only; the other lanes are zero. Touches nothing behind p[n-1]. The run may choose n: one
+ * load under a mask, where the machine has them, instead of a branch for every lane. */
+#if MB_VL >= 8 && defined(__has_builtin)
+#if __has_builtin(__builtin_masked_load)
+#define MB_MASKED_LOADS
+#endif
+#endif
+#ifdef MB_MASKED_LOADS
+typedef float mb_vf_e __attribute__((ext_vector_type(MB_VL)));
+typedef int32_t mb_vm_e __attribute__((ext_vector_type(MB_VL)));
+typedef _Bool mb_vb_e __attribute__((ext_vector_type(MB_VL)));
+MB_INLINE mb_vf mb_load_n(const float *p, int n) {
+  mb_vm_e lane;
+  MB_UNROLL for (int i = 0; i < MB_VL; i++) lane[i] = i;
+  return (mb_vf)__builtin_masked_load(__builtin_convertvector(lane < n, mb_vb_e), p, (mb_vf_e)0.0f);
+}
+#else
 MB_INLINE mb_vf mb_load_n(const float *p, int n) {
   mb_vf v = {0};
   MB_UNROLL for (int i = 0; i < MB_VL; i++) if (i < n) v[i] = p[i];
   return v;
 }
+#endif
 
 /* Typed access for expression text: mb_ld(v, p) loads what the type of v asks for. */
 MB_OVERLOAD float mb_ld(float like, const float *p) { (void)like; return *p; }

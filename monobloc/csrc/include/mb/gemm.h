@@ -69,6 +69,7 @@ MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx,
   else mb_tile_resume(t, acc, (const float *)c);
   if (whole) mb_tile_touch(t, c);
   if (d->ku > 1) mb_tile_sum_chains(t, acc, d->ku, a, b, d->k);
+  else if (d->joined) mb_tile_sum_joined(t, acc, a, b, d->k);
   else mb_tile_sum(t, acc, a + k0 * d->a_k, mb_at(d->b_type, b, k0 * t.b_row),
                    whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
   if (whole || k0 + d->kc >= d->k) mb_tile_finish(t, acc, c, ctx, epi_v, epi_s, at);
@@ -137,7 +138,7 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
 /* Few rows, which are one tile, and weights packed for many: some panels at a time, as more accumulators hide more.
  * n is whole groups of so many. */
 MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
-  if (d.b_panel >= 2 * d.pf_dist) d.pf_dist /= panels; /* as far ahead in all of them as it would be in one */
+  d.pf_dist /= panels; /* as far ahead in all of them as it would be in one */
   d.joined = panels;
   d.nv *= panels;
   d.b_panel *= panels;

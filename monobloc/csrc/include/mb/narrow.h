@@ -88,6 +88,7 @@ MB_INLINE mb_vf mb_get_v(int type, const void *p, long n) {
 }
 MB_INLINE mb_vf mb_get_n(int type, const void *p, int count) {
   mb_vf v = {0};
+  if (type == MB_T_F32) return mb_load_n((const float *)p, count);
   MB_UNROLL for (int i = 0; i < MB_VL; i++) if (i < count) v[i] = mb_get(type, p, i);
   return v;
 }

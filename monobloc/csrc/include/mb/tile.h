@@ -97,6 +97,16 @@ MB_INLINE void mb_tile_sum(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const flo
     }
 }
 
+/* Over several panels, which end together: what their last rows ask for lies behind all of them, in the next ones. */
+MB_INLINE void mb_tile_sum_joined(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *x,
+                                  const void *w, long kn) {
+  const long own = mb_max_long(kn - t.pf_dist / t.b_row, 0), behind = (t.nv / t.b_nv - 1) * t.b_panel;
+  long k = 0;
+  MB_NOUNROLL for (int last = 0; last < 2; last++, t.pf_dist += behind)
+    MB_UNROLL2 for (; k < (last ? kn : own); k++)
+      mb_tile_step(t, acc, x + k * t.xs2, mb_at(t.b_type, w, k * t.b_row));
+}
+
 /* Brings the output lines in while the sum runs. */
 MB_INLINE void mb_tile_touch(mb_tile t, void *y) {
   MB_UNROLL for (int i = 0; i < t.mr; i++)
