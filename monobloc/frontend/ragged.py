@@ -19,6 +19,7 @@ from monobloc.frontend.limits import Limits
 from monobloc.frontend.node import OnnxNode, graph_inputs_behind
 from monobloc.frontend.sized_choice import CHOICES
 from monobloc.frontend.sized_folds import FOLDS
+from monobloc.frontend.sized_norms import NORMS
 from monobloc.frontend.sized_regions import REGIONS
 from monobloc.frontend.sized_scatter import SCATTERS
 from monobloc.frontend.sized_shapes import broadcast, sized_shape
@@ -33,7 +34,7 @@ from monobloc.ops.sized import Ragged
 # The axis of the result, by node, position, room and axis
 Rule = Callable[[OnnxNode, int, Value, int], int | None]
 NO_AXIS = -1
-ALONG = {**FOLDS, **WINDOWS, **REGIONS, **SCATTERS, **CHOICES}
+ALONG = {**FOLDS, **WINDOWS, **NORMS, **REGIONS, **SCATTERS, **CHOICES}
 
 
 def on_ragged(b: Builder, op: OpDef | None, n: OnnxNode, limits: Limits) -> Sequence[Tensor | None]:
@@ -141,6 +142,26 @@ def _per_channel(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     return axis if k == 0 and axis != 1 and n.n_outputs == 1 else None
 
 
+def _scaled(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+    """By one scale, or by those of another axis"""
+    scale = n.inputs[1]
+    if k or scale is None or n.attrs.get("block_size", 0):
+        return None
+    channels = axis_of(n.attrs.get("axis", 1), v.type.rank, n.op) if scale.type.size > 1 else NO_AXIS
+    return axis if axis != channels else None
+
+
+def _rows(weights: int) -> Rule:
+    """Of a product with a matrix whose input is at this place, by one zero point"""
+    def rule(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
+        w, given = n.inputs[weights], [*n.inputs, None, None, None]
+        one = [given[p] for p in ((2,) if n.op == "MatMulInteger" else (1, 2))]
+        fixed = w is not None and w.type.rank == 2 and all(p is None or p.type.size == 1 for p in one)
+        return axis if k == 0 and fixed and axis < v.type.rank - 1 else None
+
+    return rule
+
+
 def _last_axes(default: int) -> Rule:
     """Entries of the axes before one are worked on for themselves."""
     def rule(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
@@ -155,6 +176,7 @@ RULES: dict[str, Rule] = {
     "Unsqueeze": _unsqueeze, "GatherND": _gather_nd,
     "Dropout": lambda n, k, v, axis: axis if k == 0 and n.n_outputs == 1 else None,
     "LayerNormalization": _last_axes(-1), "RMSNormalization": _last_axes(-1),
-    "BatchNormalization": _per_channel, "RandomNormalLike": _same, "RandomUniformLike": _same,
-    **dict.fromkeys(("InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "LRN"), _batch),
+    "QuantizeLinear": _scaled, "DequantizeLinear": _scaled, "MatMulInteger": _rows(1), "QLinearMatMul": _rows(3),
+    "BatchNormalization": _per_channel, "LRN": _per_channel, "RandomNormalLike": _same, "RandomUniformLike": _same,
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth"), _batch),
 }

@@ -35,19 +35,26 @@ def compress(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 
 
 def unique(e: Extents, op: OpDef, n: OnnxNode) -> Found:
-    """Of a list"""
+    """Of a list, or of slices along an axis, in which zeros are where nothing is: as many in each"""
     x: Any = n.inputs[0]
-    if set(x.counts) != {0} or x.value.type.rank != 1:
+    rank = x.value.type.rank
+    axis = axis_of(n.attrs.get("axis", 0), rank, n.op)
+    if "axis" not in n.attrs and rank > 1 or not x.value.type.size:
         return None
-    v, size = x.value, x.counts[0]
-    again = e.one("Where", e.there(x, 0), v, slice_of(e.b, v, [(0, 1, 1)]))
-    made: list[Any] = list(op.from_onnx(e.b, replace(n, inputs=[again])))
-    count = e.min(made[0].counts[0], size)  # of nothing it is nothing
-    if len(made) == 4:  # the first value's number without those that stand for it
+    others = {a: c for a, c in x.counts.items() if a != axis}
+    v, size = e.masked(x, 0, list(others)), e.sizes(x)[axis]
+    if axis in x.counts:
+        first = slice_of(e.b, v, [(0, 1, 1 if a == axis else d) for a, d in enumerate(v.shape)])
+        v = e.one("Where", e.there(x, axis), v, first)
+    made: list[Any] = list(op.from_onnx(e.b, replace(n, inputs=[v])))
+    count = e.min(made[0].counts[axis], size)  # of nothing it is nothing
+    if len(made) == 4 and axis in x.counts:  # the first value's number without those that stand for it
         first = slice_of(e.b, made[2], [(0, 1, 1)])
-        more = e.one("Where", e.one("Equal", e.iota(v.shape[0]), first), e.sub(e.const(v.shape[0]), size), e.const(0))
+        room = v.shape[axis]
+        more = e.one("Where", e.one("Equal", e.iota(room), first), e.sub(e.const(room), size), e.const(0))
         made[3] = Ragged(e.one("Sub", made[3].value, more), made[3].counts)
-    return [e.tensor(e.value(t), {0: size if k == 2 else count}) for k, t in enumerate(made)]
+    whole = e.tensor(e.value(made[0]), {**others, axis: count})
+    return [whole, *(e.tensor(e.value(t), {0: size if k == 2 else count}) for k, t in enumerate(made[1:], 1))]
 
 
 CHOICES = {"Compress": compress, "Unique": unique}

@@ -61,8 +61,11 @@ def _reduce(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     rank = x.value.type.rank
     gone = sorted(axes_of(axes, rank, n.op)) if axes else list(range(rank))
     kind, hit, keep = n.op.removeprefix("Reduce"), [a for a in gone if a in x.counts], _keeps(n)
+    made: Value | None
     if kind == "Mean" and hit:
-        made = _mean(e, n, x, gone, hit, keep)
+        if not x.dtype.is_float:
+            n.unsupported("the mean of integers along an axis whose size data decide")
+        made = e.cast(mean(e, x, gone, keep), x.dtype)
     else:
         made = op.from_onnx(e.b, _with(n, e.masked(x, NEUTRAL[kind](x.dtype), hit)))[0]
     sizes = e.sizes(x)
@@ -75,18 +78,12 @@ def _keeps(n: OnnxNode) -> bool:
     return bool(n.attrs.get("keepdims", 1) == 1)
 
 
-def _mean(
-    e: Extents, n: OnnxNode, x: Ragged, gone: Sequence[int], hit: Sequence[int], keep: bool
-) -> Value | None:
-    """Of those that are there; a sum in single precision does not overflow"""
-    if not x.dtype.is_float:
-        return n.unsupported("the mean of integers along an axis whose size data decide")
+def mean(e: Extents, x: Ragged, axes: Sequence[int], keep: bool = True) -> Value:
+    """Of those that are there; wide, since a sum in single precision does not overflow"""
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
-    v = e.cast(e.masked(x, 0, hit), wide)
-    total = e.b.one("ReduceSum", v, axes=list(gone), keepdims=int(keep))
-    count = e.total([e.sizes(x)[a] for a in gone])
-    out = e.b.one("Div", total, e.b.one("Cast", count, to=wide))
-    return e.cast(out, x.dtype)
+    total = e.b.one("ReduceSum", e.cast(e.masked(x, 0, axes), wide), axes=list(axes), keepdims=int(keep))
+    count = e.total([e.sizes(x)[a] for a in axes])
+    return e.b.one("Div", total, e.b.one("Cast", count, to=wide))
 
 
 def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -144,6 +141,13 @@ def _known(n: OnnxNode, k: int) -> Value:
 def _nonzero(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     x: Any = n.inputs[0]
     return op.from_onnx(e.b, _with(n, e.masked(x, False if x.dtype is DType.BOOL else 0)))
+
+
+def _by_range(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """DynamicQuantizeLinear: the range has 0 in it anyhow"""
+    x: Any = n.inputs[0]
+    made = op.from_onnx(e.b, _with(n, e.masked(x, 0)))
+    return [e.tensor(v, e.sizes(x)) if v is not None and not k else v for k, v in enumerate(made)]
 
 
 # -- joined and picked ---------------------------------------------------------------------------------
@@ -289,6 +293,7 @@ def _squeeze(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 FOLDS: dict[str, Fold] = {
     **{f"Reduce{kind}": _reduce for kind in NEUTRAL}, "ArgMax": _arg, "ArgMin": _arg,
     "Softmax": _softmax, "LogSoftmax": _softmax, "CumSum": _cumsum, "TopK": _top_k, "NonZero": _nonzero,
+    "DynamicQuantizeLinear": _by_range,
     "Concat": _concat, "Gather": _gather, "GatherElements": _gather_elements,
     "MatMul": _matmul, "Gemm": _gemm, "Squeeze": _squeeze,
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from monobloc.frontend.extents import Extents, Tensor
 from monobloc.frontend.node import OnnxNode
-from monobloc.frontend.sized_folds import Found, lowest
+from monobloc.frontend.sized_folds import Found, lowest, mean
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
@@ -84,13 +84,30 @@ def pool(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     if x is None or not usual or n.n_outputs > 1:
         return None
     kernel, spatial = n.attrs["kernel_shape"], [a for a in x.counts if a > 1]
-    mean = n.op == "AveragePool"
-    if mean and spatial and any(n.attrs.get("pads") or []) and not n.attrs.get("count_include_pad", 0):
-        return None  # what is not there would be counted
-    fill = 0 if mean else lowest(x.dtype)
-    made = op.from_onnx(e.b, replace(n, inputs=[e.masked(x, fill, spatial)]))[0]
-    assert made is not None
+    average = n.op == "AveragePool"
+    if average and spatial and any(n.attrs.get("pads") or []) and not n.attrs.get("count_include_pad", 0):
+        made = _counted(e, op, n, x, spatial)
+    else:
+        made = _pooled(e, op, n, e.masked(x, 0 if average else lowest(x.dtype), spatial))
     return [_sized(e, x, made, {a: _slides(e, n, x.counts[a], kernel, a, made.shape[a]) for a in spatial})]
+
+
+def _pooled(e: Extents, op: OpDef, n: OnnxNode, x: Value) -> Value:
+    made = op.from_onnx(e.b, replace(n, inputs=[x]))[0]
+    assert made is not None
+    return made
+
+
+def _counted(e: Extents, op: OpDef, n: OnnxNode, x: Ragged, spatial: Sequence[int]) -> Value:
+    """The mean of what is there alone: that with zeros counted, by the part of the window that is there"""
+    n = replace(n, attrs={**n.attrs, "count_include_pad": 1})
+    wide = DType.F64 if x.dtype is DType.F64 else DType.F32
+    there = e.b.const(True)
+    for axis in spatial:
+        there = e.b.one("And", there, e.there(x, axis))
+    ones = e.b.one("Expand", e.cast(there, wide), shape=[1, 1, *x.value.shape[2:]])
+    total = _pooled(e, op, n, e.cast(e.masked(x, 0, spatial), wide))
+    return e.cast(e.b.one("Div", total, _pooled(e, op, n, ones)), x.dtype)
 
 
 def global_pool(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -102,32 +119,7 @@ def global_pool(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     if n.op == "GlobalMaxPool":
         made = op.from_onnx(e.b, replace(n, inputs=[e.masked(x, lowest(x.dtype), spatial)]))[0]
         return None if made is None else [_sized(e, x, made, one)]
-    return [_sized(e, x, e.cast(_mean(e, x, x.value), x.dtype), one)]
-
-
-def _mean(e: Extents, x: Ragged, v: Value) -> Value:
-    """The mean over space of what is there of `v`, which has the sizes of `x`; in single precision at least"""
-    axes = list(range(2, v.type.rank))
-    wide = DType.F64 if v.dtype is DType.F64 else DType.F32
-    there = e.masked(Ragged(e.cast(v, wide), x.counts), 0, [a for a in x.counts if a > 1])
-    total = e.b.one("ReduceSum", there, axes=axes, keepdims=1)
-    return e.b.one("Div", total, e.b.one("Cast", e.total([e.sizes(x)[a] for a in axes]), to=wide))
-
-
-def instance_norm(e: Extents, op: OpDef, n: OnnxNode) -> Found:
-    """By the mean and the variance of each channel's entries"""
-    x = _spatial(n)
-    if x is None or not any(a > 1 for a in x.counts):
-        return None
-    wide = DType.F64 if x.dtype is DType.F64 else DType.F32
-    v = e.cast(x.value, wide)
-    off = e.b.one("Sub", v, _mean(e, x, v))
-    variance = _mean(e, x, e.b.one("Mul", off, off))
-    spread = e.b.one("Sqrt", e.b.one("Add", variance, e.b.const(n.attrs.get("epsilon", 1e-5), wide)))
-    scale, bias = (e.cast(e.b.one("Reshape", w, shape=[w.shape[0], *[1] * (v.type.rank - 2)]), wide)
-                   for w in n.inputs[1:3] if w is not None)
-    y = e.b.one("Add", e.b.one("Mul", e.b.one("Div", off, spread), scale), bias)
-    return [e.tensor(e.cast(y, x.dtype), e.sizes(x))]
+    return [_sized(e, x, e.cast(mean(e, x, range(2, x.value.type.rank)), x.dtype), one)]
 
 
 def recurrent(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -148,6 +140,6 @@ def recurrent(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 
 WINDOWS = {
     "Conv": conv, "ConvTranspose": conv_transpose, "MaxPool": pool, "AveragePool": pool,
-    "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool, "InstanceNormalization": instance_norm,
+    "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool,
     "LSTM": recurrent, "GRU": recurrent, "RNN": recurrent,
 }  # fmt: skip
