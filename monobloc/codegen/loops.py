@@ -261,6 +261,8 @@ class _Nest:
         across = [u for u in self.order if reads.get(u) == 1 and u is not v]
         if writes.get(v) != 1 or len(across) != 1 or any(t not in self.order for t in (*reads, *writes)):
             return False
+        if v not in reads:  # one element for the whole line: `v` runs in registers as it is
+            return False
         u = across[0]
         if guess(u.extent) < TURN or guess(v.extent) < TURN or is_open(reads[v]) or is_open(writes[u]):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,3 +69,38 @@ def test_transposes_of_every_order_and_type(threads: int, tmp_path: Path) -> Non
         np.testing.assert_array_equal(got[name], y, err_msg=name)
     text = "".join(lower(g, PassContext(options.target, threads=threads), "t", "t").unit.files.values())
     assert all(f"mb_turn{size}(" in text for size in (1, 2, 4, 8))
+
+
+# Whatever only moves elements, over axes that are long enough for squares and vectors; operators' own cases are short.
+LONG = (17, 10, 24)
+COPIES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    *(("Expand", tuple(d if k in kept else 1 for k, d in enumerate(LONG)), {"shape": list(LONG)})
+      for kept in ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2))),
+    ("Expand", (24,), {"shape": [17, 24]}), ("Expand", (9, 1), {"shape": [9, 8]}),
+    ("Tile", (10, 24), {"repeats": [2, 3]}), ("Tile", (17, 1), {"repeats": [1, 16]}),
+    ("Tile", (1, 17), {"repeats": [16, 1]}),
+    *(("Slice", LONG, {"starts": first, "steps": steps, "sizes": sizes}) for first, steps, sizes in (
+        ([0, 0, 0], [1, 1, 1], [17, 1, 24]), ([16, 9, 23], [-1, -1, -1], [17, 10, 24]),
+        ([1, 0, 3], [2, 1, 2], [8, 10, 10]), ([0, 0, 5], [1, 1, 1], [17, 10, 1]))),
+    *(("Pad", (10, 24), {"pads": [1, 2, 3, 4], "mode": mode}) for mode in ("constant", "reflect", "edge", "wrap")),
+    ("Trilu", (2, 17, 24), {"upper": 1, "k": 0}), ("Reshape", LONG, {"shape": [24, 170]}),
+    *(("Transpose", LONG, {"perm": list(perm)}) for perm in itertools.permutations(range(3))),
+    ("Transpose", (1, 16, 1, 24), {"perm": [3, 2, 1, 0]}), ("Transpose", (2, 9, 3, 11), {"perm": [2, 3, 0, 1]}),
+]
+
+
+@pytest.mark.parametrize("kind", ["f4", "i1", "i8", "f2"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_copies_over_long_axes(kind: str, threads: int, tmp_path: Path) -> None:
+    g, feeds, want, rng = Graph("c"), {}, {}, np.random.default_rng(6)
+    for k, (op, shape, attrs) in enumerate(COPIES):
+        x = rng.integers(0, 100, shape).astype(kind)
+        v = g.add_input(f"x{k}", TensorType(DType.of(x.dtype), shape))
+        n = g.make(op, [v], registry()[op].infer([v], attrs), attrs, name=f"c{k}")
+        g.outputs.append((f"y{k}", n.outputs[0]))
+        feeds[f"x{k}"], want[f"y{k}"] = x, registry()[op].ref(attrs, x)
+    link_modules([Module(g, "c", "c")], Request(tmp_path / "c.so", "shared", Options(
+        lto="none", cache=tmp_path / "cache", threads=threads)))
+    got = CompiledModel(tmp_path / "c.so").run(feeds)
+    for (name, y), case in zip(want.items(), COPIES, strict=True):
+        np.testing.assert_array_equal(got[name], y, err_msg=str(case))
