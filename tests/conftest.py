@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,9 +36,11 @@ def generators(module: ModuleType) -> list[np.random.Generator]:
 @pytest.fixture(autouse=True)
 def own_numbers(request: pytest.FixtureRequest) -> None:
     """A test's random numbers depend on its name alone, not on which tests ran before it in the same process."""
+    seed = zlib.crc32(request.node.nodeid.encode())
     for generator in generators(request.module):
-        fresh = np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
-        generator.bit_generator.state = fresh.bit_generator.state
+        generator.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
 
 
 @pytest.fixture(scope="session")

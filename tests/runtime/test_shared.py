@@ -126,7 +126,7 @@ def test_threads_start_with_set_threads_and_end_with_stop(model):
         assert model.out(2, np.int64, 8).tolist() == [used] * used + [0] * (8 - used)
         assert len(set(model.out(4, np.int64, used))) == 1
     model.info.stop()
-    assert settles(lambda: tasks() == before)
+    assert settles(lambda: tasks() <= before)  # one of an earlier test may have been in /proc still
     assert model.run() == 0 and np.array_equal(model.y(), want)
 
 
@@ -150,10 +150,15 @@ def test_idle_workers_use_no_cpu(model):
             int(Path(f"/proc/self/task/{t}/schedstat").read_text().split()[0]) for t in workers
         )
 
-    time.sleep(0.05)
-    first = used()
-    time.sleep(0.3)
-    assert used() - first < 2_000_000
+    seen = []
+    for _ in range(5):  # on a busy machine a worker may yet have to look for work for the last time
+        time.sleep(0.05)
+        first = used()
+        time.sleep(0.3)
+        seen.append(used() - first)
+        if seen[-1] < 2_000_000:
+            break
+    assert seen[-1] < 2_000_000, seen
 
 
 def test_workers_leave_signals_to_the_application(model):
