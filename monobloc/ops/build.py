@@ -98,7 +98,7 @@ class Builder:
                  for x in v.const.array.flat]
         out = parts[0] if len(parts) == 1 else self.one("Concat", *parts, axis=0)
         out = out if v.type.rank == 1 else self.one("Reshape", out, shape=list(v.shape))
-        return out if v.dtype is DType.I64 else self.one("Cast", out, to=v.dtype)
+        return cast_to(self, out, v.dtype)
 
     def _fold(
         self, d: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any], types: list[TensorType], name: str

@@ -270,7 +270,7 @@ def move_bytes(n: Node, b: Builder) -> Sequence[Value] | None:
 
 
 def quantize_before_moves(n: Node, b: Builder) -> Sequence[Value] | None:
-    """quantize(relu(move(x))) = move(quantize(relu(x))), where that makes no more of them"""
+    """quantize(relu(move(x))) = move(quantize(relu(x))), where that makes hardly more of them"""
     v = n.inputs[0]
     scale, zero = [*n.inputs, None][1:3]
     if scale is None or scale.type.rank or (zero is not None and zero.type.rank) or n.attrs["block_size"]:

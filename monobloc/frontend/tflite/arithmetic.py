@@ -13,7 +13,7 @@ from monobloc.frontend.tflite.node import TO_FIRST, Held, Result, TflNode
 from monobloc.frontend.tflite.scaling import NONE, multiplier, power_of_two
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.ops.build import Builder
+from monobloc.ops.build import Builder, cast_to
 from monobloc.ops.movement import transpose
 from monobloc.ops.quant import limits
 from monobloc.ops.shape import reshape
@@ -279,7 +279,7 @@ def dequantize(n: TflNode) -> Result:
 def cast(n: TflNode) -> Result:
     (x,), first = together(n, 1)
     to = n.out_dtype()
-    return [held(x if x.dtype is to else n.b.one("Cast", x, to=to), first)]
+    return [held(cast_to(n.b, x, to), first)]
 
 
 READERS = {

@@ -14,6 +14,7 @@ import numpy as np
 from monobloc.frontend.tflite.node import Result, TflNode
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.build import cast_to
 from monobloc.ops.indexing import gather_const, wrapped
 from monobloc.ops.movement import pad, slice_of, transpose
 from monobloc.ops.shape import reshape
@@ -123,7 +124,7 @@ def bucketize(n: TflNode) -> Result:
     if edges is None or (np.diff(edges) < 0).any():
         n.fail("has boundaries that do not rise")
     kind = x.dtype if x.dtype.is_float else F32
-    wide = x if x.dtype is kind else n.b.one("Cast", x, to=kind)
+    wide = cast_to(n.b, x, kind)
     reached = n.b.one("GreaterOrEqual", reshape(n.b, wide, [*x.shape, 1]), n.b.const(edges, kind))
     counted = n.b.one("Cast", reached, to=I32)
     return [n.b.emit("ReduceSum", [counted], {"axes": [x.type.rank], "keepdims": 0})[0]]

@@ -13,6 +13,7 @@ from monobloc.frontend.tflite.node import Reader, Result, TflNode
 from monobloc.frontend.tflite.stablehlo import edged, filling, spread
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.build import cast_to
 from monobloc.ops.movement import slice_of
 
 SHORT = 8  # entries of an axis of a window that are slices of their own
@@ -68,7 +69,7 @@ def _folded(n: TflNode, op: str, x: Value, window: Sequence[int], strides: Seque
     for axis, sizes in enumerate(zip(window, strides, dilations, strict=True)):
         x = _along(n, join, x, axis, *sizes)
     x = join(x, start)
-    return x if x.dtype is kind else n.b.one("Cast", x, to=kind)
+    return cast_to(n.b, x, kind)
 
 
 def _along(n: TflNode, join: Callable[[Value, Value], Value], x: Value, axis: int, window: int, stride: int,

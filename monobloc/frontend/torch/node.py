@@ -23,7 +23,7 @@ from monobloc.frontend.torch.tensors import dtype_of
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import onnx_names
-from monobloc.ops.build import Builder
+from monobloc.ops.build import Builder, cast_to
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.shape import reshape
 from monobloc.ops.sized import Ragged
@@ -142,7 +142,7 @@ class AtenNode:
         return dtype_of(dtype)
 
     def cast(self, v: Value, to: DType) -> Value:
-        return v if v.dtype is to else self.b.one("Cast", v, to=to)
+        return cast_to(self.b, v, to)
 
     def scalar(self, v: Any, dtype: DType) -> Value:
         v = v.value if isinstance(v, DataNumber) else v
