@@ -193,3 +193,49 @@ def test_the_end_of_a_detector(vision: Any, cache: Path) -> None:
         return {"boxes": boxes, "logits": f32(15, 3) + np.float32(shift), "x": f32(1, 2, 9, 9)}
 
     agree(Detector(), [feeds(s) for s in (0, 0.5, 9, -1)], cache)
+
+
+class Layers(nn.Module):
+    """Layers along rows that a mask marks, and beside them"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.group = nn.Conv1d(4, 6, 3, padding=1), nn.GroupNorm(2, 4)
+        self.batch, self.norm = nn.BatchNorm1d(4), nn.LayerNorm(4)
+        self.strided, self.up = nn.Conv1d(4, 4, 3, stride=2, padding=1, groups=2), nn.ConvTranspose1d(4, 2, 3, stride=2)
+
+    def forward(self, x: Any) -> Any:
+        k = x[x[:, 0] > -2]
+        t = k.t()
+        made = [self.conv(t), self.group(t[None]), self.strided(t), self.up(t[None]), t.flip(1), k.flip(0, 1)]
+        made += [nn.functional.pad(k, (1, 0, 2, 1), value=3.0), nn.functional.pad(k, (0, 0, 0, -1))]
+        made += [nn.functional.pad(t[None], (1, 1), mode="replicate"), k.var(0), k.std(1), k.var((0, 1), correction=0)]
+        made += [torch.outer(k[:, 0], k[:, 1]), k.tile(2), *k.unbind(1), *k.split(2, 1), k.norm(dim=0), k @ x[0]]
+        made += [torch.baddbmm(k[None], k[None], torch.ones(1, 4, 4), beta=0.5, alpha=2), k.logsumexp(0)]
+        made += [nn.functional.avg_pool1d(t[None], 3, 2, 1), nn.functional.avg_pool1d(t, 3, 1, 1, False, False)]
+        made += [nn.functional.max_pool2d(t[None], 2), *torch.var_mean(k, 0, keepdim=True), *torch.std_mean(k, 0)]
+        made += [nn.functional.layer_norm(t, t.shape[1:]), nn.functional.scaled_dot_product_attention(
+            k[None], k[None], k[None])]
+        return [*made, self.batch(k), self.batch(t[None]), self.norm(k)]
+
+
+def test_layers_along_rows_that_a_mask_marks(cache: Path) -> None:
+    feeds = [{"x": f32(9, 4)} for _ in range(3)]
+    for k, f in enumerate(feeds):
+        f["x"][:, 0] = np.where(np.arange(9) % (k + 2) < 2, 1, -3)
+    agree(Layers(), feeds, cache)
+
+
+class Splits(nn.Module):
+    """Parts of which data say how large they are, of an axis of which data do too"""
+
+    def forward(self, x: Any, n: Any) -> Any:
+        k = n.item()
+        torch._check(k >= 1)
+        torch._check(k <= 6)
+        a, b = torch.split(x, [k, 8 - k])
+        return a * 2, b.sum(0), nn.functional.pad(a, (0, 0, 0, k))
+
+
+def test_parts_whose_sizes_are_data(cache: Path) -> None:
+    agree(Splits(), [{"x": f32(8, 4), "n": np.array(k)} for k in (3, 1, 6)], cache)

@@ -14,6 +14,7 @@ from monobloc.frontend.torch import (
     recurrent,
     reductions,
     sized,
+    sized_layers,
     vision,
     windows,
 )
@@ -24,4 +25,4 @@ READERS: dict[str, Reader] = {
     **products.READERS, **recurrent.READERS, **reductions.READERS, **sized.READERS, **windows.READERS,
     **complexes.READERS, **vision.READERS,
 }  # fmt: skip
-SIZED: dict[str, Reader] = {**sized.SIZED, **vision.READERS}
+SIZED: dict[str, Reader] = {**sized.SIZED, **sized_layers.SIZED, **vision.READERS}

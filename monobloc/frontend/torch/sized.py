@@ -24,6 +24,7 @@ from monobloc.ops.sized import Ragged
 
 HINT = "give it a fixed size: `torch.where`, `topk`"
 FAR = (1 << 63) - 1
+PADS = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 I64 = DType.I64
 SCATTER_KINDS = {
     "add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min", "mean": "mean",
@@ -144,6 +145,12 @@ def repeat(n: AtenNode) -> Results:
     return onnx(n, "Tile", x, as_list(n, times))
 
 
+def tile(n: AtenNode) -> Results:
+    """As `repeat`, with ones for axes that are not named"""
+    times = list(n["dims"])
+    return repeat(replace(n, args={**n.args, "repeats": [1] * (rank_of(tensor(n)) - len(times)) + times}))
+
+
 # -- parts, and what is put together ----------------------------------------------------------------------
 def select(n: AtenNode) -> Results:
     x, at = tensor(n), n["index"]
@@ -157,6 +164,58 @@ def sliced(n: AtenNode) -> Results:
     bounds = [as_list(n, [other if a is None else a]) for a, other in ends]
     axis = n.b.ints([n.axis_of(n["dim"], rank_of(x))])
     return onnx(n, "Slice", x, *bounds, axis, n.b.ints([n.get("step", 1)]))
+
+
+def part(n: AtenNode, x: Tensor, axis: int, start: Value, end: Value) -> Tensor:
+    return onnx(n, "Slice", x, start, end, n.b.ints([axis]))  # type: ignore[no-any-return]
+
+
+def split(n: AtenNode) -> Results:
+    """Parts of sizes that may be data; of one size, where the axis has a fixed one"""
+    x, sizes = tensor(n), n[next(k for k in ("split_sizes", "split_size", "sizes") if k in n.args)]
+    axis = n.axis_of(n.get("dim", 0), rank_of(x))
+    if not isinstance(sizes, (list, tuple)):
+        whole = sizes_of(n, x)[axis]
+        if isinstance(whole, DataNumber) or isinstance(sizes, DataNumber):
+            n.unsupported("a split into a number of parts that depends on data")
+        sizes = [min(sizes, whole - k) for k in range(0, whole, sizes)]
+    made, start = [], n.b.ints([0])
+    for size in sizes:
+        end = n.one("Add", start, as_list(n, [size]))
+        made.append(part(n, x, axis, start, end))
+        start = end
+    return made
+
+
+def unbind(n: AtenNode) -> Results:
+    x = tensor(n)
+    axis = n.axis_of(n.get("dim", 0), rank_of(x))
+    count = sizes_of(n, x)[axis]
+    if isinstance(count, DataNumber):
+        n.unsupported("unbind along an axis whose size depends on data")
+    return [onnx(n, "Gather", x, n.b.const(np.int64(k)), axis=axis) for k in range(count)]
+
+
+def flip(n: AtenNode) -> Results:
+    x = tensor(n)
+    axes = [n.axis_of(a, rank_of(x)) for a in n["dims"]]
+    back, far = n.b.ints([-1] * len(axes)), n.b.ints([-FAR] * len(axes))
+    return onnx(n, "Slice", x, back, far, n.b.ints(axes), back) if axes else x
+
+
+def padded(fixed: str = "") -> Reader:
+    """Pads are given from the last axis on, and may be data; negative ones cut."""
+    def read(n: AtenNode) -> Results:
+        x, mode = tensor(n), fixed or PADS.get(n.get("mode") or "constant", "")
+        if not mode:
+            n.unsupported(f"padding in mode {n['mode']} of a tensor whose size depends on data")
+        given = list(n["pad" if "pad" in n.args else "padding"])
+        rest = [0] * (rank_of(x) - len(given) // 2)
+        pads = as_list(n, [*rest, *given[-2::-2], *rest, *given[::-2]])
+        fill = [n.scalar(n.get("value") or 0, x.dtype)] if mode == "constant" else []
+        return onnx(n, "Pad", x, pads, *fill, mode=mode)
+
+    return read
 
 
 def cat(n: AtenNode) -> Results:
@@ -368,28 +427,6 @@ def sort(n: AtenNode) -> Results:
                 largest=int(bool(n.get("descending"))))
 
 
-# -- products and norms -----------------------------------------------------------------------------------
-def product(a: str, b: str) -> Reader:
-    return lambda n: onnx(n, "MatMul", tensor(n, a), tensor(n, b))
-
-
-def linear(n: AtenNode) -> Results:
-    y = onnx(n, "MatMul", tensor(n, "input"), onnx(n, "Transpose", tensor(n, "weight"), perm=[1, 0]))
-    return y if n.get("bias") is None else onnx(n, "Add", y, n["bias"])
-
-
-def addmm(n: AtenNode) -> Results:
-    if n.get("alpha", 1) != 1 or n.get("beta", 1) != 1:
-        n.unsupported("addmm with factors on a tensor whose size depends on data")
-    return onnx(n, "Add", onnx(n, "MatMul", tensor(n, "mat1"), tensor(n, "mat2")), tensor(n))
-
-
-def layer_norm(n: AtenNode) -> Results:
-    x, shape = tensor(n, "input"), n.ints("normalized_shape")
-    scale = n["weight"] if n["weight"] is not None else n.b.const(np.ones(shape, x.dtype.numpy))
-    return onnx(n, "LayerNormalization", x, scale, n["bias"], axis=rank_of(x) - len(shape), epsilon=float(n["eps"]))
-
-
 # -- sizes that numbers say -------------------------------------------------------------------------------
 def filled(value: int | None) -> Reader:
     def read(n: AtenNode) -> Results:
@@ -424,7 +461,12 @@ SIZED: dict[str, Reader] = {
     "flatten.using_ints": flatten, "unsqueeze.default": unsqueeze, "squeeze.default": squeeze, "squeeze.dim": squeeze,
     "squeeze.dims": squeeze, "permute.default": permuted(lambda n, r: [n.axis_of(a, r) for a in n.ints("dims")]),
     "transpose.int": permuted(_swapped), "t.default": permuted(lambda n, r: list(reversed(range(r)))),
-    "expand.default": expand, "repeat.default": repeat, "select.int": select, "slice.Tensor": sliced,
+    "expand.default": expand, "repeat.default": repeat, "tile.default": tile, "select.int": select,
+    "slice.Tensor": sliced,
+    "split.Tensor": split, "split_with_sizes.default": split, "split.sizes": split, "unbind.int": unbind,
+    "flip.default": flip, "constant_pad_nd.default": padded("constant"), "pad.default": padded(),
+    **{f"{name}_pad{k}d.default": padded(mode) for k in (1, 2, 3)
+       for name, mode in (("reflection", "reflect"), ("replication", "edge"))},
     "cat.default": cat, "stack.default": stack, "index.Tensor": index, "index_select.default": picked,
     "embedding.default": picked, "gather.default": gather,
     "scatter_add.default": scatter("add", "src"), "scatter.src": scatter("none", "src"),
@@ -442,9 +484,6 @@ SIZED: dict[str, Reader] = {
     "sort.stable": sort, "argsort.default": lambda n: sort(n)[1], "argsort.stable": lambda n: sort(n)[1],
     **dict.fromkeys(("_softmax.default", "softmax.int"), along("Softmax")),
     **dict.fromkeys(("_log_softmax.default", "log_softmax.int"), along("LogSoftmax")),
-    "mm.default": product("self", "mat2"), "bmm.default": product("self", "mat2"),
-    "matmul.default": product("self", "other"), "linear.default": linear, "addmm.default": addmm,
-    "layer_norm.default": layer_norm, "native_layer_norm.default": lambda n: [layer_norm(n), None, None],
     "full.default": filled(None), "new_full.default": filled(None), "zeros.default": filled(0),
     "ones.default": filled(1), "new_zeros.default": filled(0), "new_ones.default": filled(1),
     "empty.memory_format": filled(0), "new_empty.default": filled(0), "arange.start_step": arange,
