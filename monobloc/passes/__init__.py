@@ -78,7 +78,7 @@ def pipeline() -> list[Pass]:
     return [
         control.Control(),  # a branch that constants choose, a loop that never runs; regions take what they read
         exact.Exact(),  # strict: what is quantized is computed in integers and rounded once
-        rounded.Rounded(),  # strict: halves are rounded after every operator
+        rounded.Rounded(),  # halves are rounded before a Cast; strict: after every operator
         integer.Integer(),  # quantized products are integer products
         constants.Constants(),  # what depends on constants only is computed
         foreign.Foreign(imported=True),  # kernel rows for operators that the next passes take apart

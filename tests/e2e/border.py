@@ -25,11 +25,11 @@ TYPES = {"f32": TensorProto.FLOAT, "i64": TensorProto.INT64, "i32": TensorProto.
 Port = tuple[str, str, Sequence[int]]  # name, type, shape
 
 
-def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[Port], outputs: Sequence[Port],
+def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[Port], outputs: Sequence[Port], opset: int = OPSET,
           **weights: np.ndarray) -> onnx.ModelProto:
     ports = [[helper.make_tensor_value_info(n, TYPES[t], list(s)) for n, t, s in p] for p in (inputs, outputs)]
     graph = helper.make_graph(list(nodes), "g", *ports, [numpy_helper.from_array(w, n) for n, w in weights.items()])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     made.ir_version = 8
     onnx.checker.check_model(made)
     return made

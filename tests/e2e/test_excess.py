@@ -28,7 +28,7 @@ from monobloc.passes import PassContext, run_passes
 node = helper.make_node
 SEED = 41
 print(f"seed {SEED}")
-TYPES |= {"f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
+TYPES |= {"f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16, "i16": TensorProto.INT16}
 OPTIONS = Options(lto="none")
 HALVES = {"f16": (np.dtype(np.float16), 2.0**-11), "bf16": (np.dtype(ml_dtypes.bfloat16), 2.0**-8)}
 
@@ -187,6 +187,29 @@ def test_what_others_see_stays_half(tmp_path: Path) -> None:
     x = normal(9, 1, 3, 16, 16, scale=2).astype(np.float16)
     assert {k: y.dtype for k, y in made(x=x).items()} == {"y": np.float16, "a4": np.float16}
     assert not any(v.type.stored for v in made.low.graph.output_values)
+
+
+MADE = [node("LayerNormalization", ["x", "one"], ["norm"]), node("LogSoftmax", ["x"], ["log"]),
+        node("MatMul", ["x", "w"], ["sum"]), node("Mul", ["x", "x"], ["square"]), node("Tanh", ["square"], ["tanh"]),
+        node("Add", ["sum", "tanh"], ["both"]), node("Transpose", ["both"], ["turned"], perm=[1, 0])]
+TOLD = {"wide": ("Cast", "f32"), "whole": ("Cast", "i32"), "bits": ("BitCast", "i16")}
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("kind", HALVES)
+def test_a_cast_reads_what_the_half_is(kind: str, seen: bool, tmp_path: Path) -> None:
+    """Whatever made it, and whether or not others see it: the number that an output shows, in every type."""
+    d, made, ports = HALVES[kind][0], [n.output[0] for n in MADE], [16, 16]
+    reads = [node(op, [h], [f"{h}.{y}"], to=TYPES[t]) for h in made for y, (op, t) in TOLD.items()]
+    outs = [(f"{h}.{y}", t, ports) for h in made for y, (_, t) in TOLD.items()]
+    m = model([*MADE, *reads], [("x", kind, ports)], [*outs, *((h, kind, ports) for h in made if seen)], opset=26,
+              one=np.ones(16, d), w=normal(4, 16, 16, scale=1).astype(d))
+    got = build({"m": m}, tmp_path, OPTIONS)(x=normal(3, 16, 16, scale=2).astype(d))
+    for h in made:
+        half = got[f"{h}.bits"].view(d)
+        assert not seen or half.tobytes() == got[h].tobytes(), h
+        assert (half.astype(np.float32) == got[f"{h}.wide"]).all(), h
+        assert (half.astype(np.float32).astype(np.int32) == got[f"{h}.whole"]).all(), h
 
 
 def test_the_text_says_what_is_stored() -> None:

@@ -9,7 +9,7 @@ from quantizer import quantized_model
 from steps import SMALL, Step, chance, number, some
 from steps_control import branch, loop, scan
 from steps_elementwise import binary, clip, divide, gelu, power, prelu, root, sharp, swish, unary, variadic, where
-from steps_halves import halves
+from steps_halves import HalfBuilder, halves
 from steps_halves import start as start_halves
 from steps_movement import (
     concat,
@@ -125,7 +125,8 @@ def wild_model(seed: int, family: str = "", steps: int = 8) -> tuple[str, Builde
 def random_model(seed: int, family: str, steps: int = 10, wild: bool = False) -> Builder:
     """A model of one family; some of its intermediate values are outputs too."""
     opsets = OPSETS.get(family, (18,))
-    b = OpenBuilder(seed) if family == "open" else Builder(seed, opsets[seed // 2 % len(opsets)], wild)
+    kind = HalfBuilder if family == "halves" else Builder
+    b = OpenBuilder(seed) if family == "open" else kind(seed, opsets[seed // 2 % len(opsets)], wild)
     start(b, family)
     kinds = FAMILIES[family]
     for _ in range(steps):
