@@ -128,11 +128,6 @@ def _cast_like(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     return axis if k == 0 else NO_AXIS
 
 
-def _gather_nd(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
-    whole = k == 1 and not isinstance(n.inputs[0], Ragged) and not n.attrs.get("batch_dims", 0)
-    return axis if whole and axis < v.type.rank - 1 else None
-
-
 def _batch(n: OnnxNode, k: int, v: Value, axis: int) -> int | None:
     """Each entry along the first axis is worked on for itself."""
     return 0 if k == 0 and axis == 0 and v.type.rank > 2 else None
@@ -173,7 +168,7 @@ def _last_axes(default: int) -> Rule:
 
 RULES: dict[str, Rule] = {
     "Identity": _same, "CastLike": _cast_like, "Trilu": _same, "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze, "GatherND": _gather_nd,
+    "Unsqueeze": _unsqueeze,
     "Dropout": lambda n, k, v, axis: axis if k == 0 and n.n_outputs == 1 else None,
     "LayerNormalization": _last_axes(-1), "RMSNormalization": _last_axes(-1),
     "QuantizeLinear": _scaled, "DequantizeLinear": _scaled, "MatMulInteger": _rows(1), "QLinearMatMul": _rows(3),

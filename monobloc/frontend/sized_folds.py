@@ -17,6 +17,7 @@ from monobloc.frontend.node import OnnxNode
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
+from monobloc.ops.einsum import parse
 from monobloc.ops.movement import concat_axis
 from monobloc.ops.shape import axes_of, axis_of
 from monobloc.ops.sized import Ragged
@@ -200,7 +201,7 @@ def _gather(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     sizes = e.sizes(_some(x))
     index = e.value(_some(at))
     if sizes[axis].const is None:
-        index = _within(e, index, sizes[axis], vx.shape[axis])
+        index = _within(e, index, sizes[axis], e.const(vx.shape[axis]))
     if isinstance(at, Ragged):  # indices that are not there are zero: no run fails for them, even of an empty tensor
         index = e.masked(Ragged(index, at.counts), 0)
     made = op.from_onnx(e.b, _with(n, vx, index))[0]
@@ -216,11 +217,28 @@ def _gather_elements(e: Extents, op: OpDef, n: OnnxNode) -> Found:
             zip(sizes, e.sizes(at), strict=True))):
         return None
     if sizes[axis].const is None:
-        index = _within(e, index, sizes[axis], e.value(x).shape[axis])
+        index = _within(e, index, sizes[axis], e.const(e.value(x).shape[axis]))
     if isinstance(at, Ragged):
         index = e.masked(Ragged(index, at.counts), 0)
     made = op.from_onnx(e.b, _with(n, e.value(x), index))[0]
     return [None if made is None else e.tensor(made, e.sizes(at))]
+
+
+def _gather_nd(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """By tuples of indices, each of its own axis"""
+    x, at = (_some(v) for v in n.inputs)
+    sizes, counted, index = e.sizes(x), e.sizes(at), e.value(at)
+    width = e.known(counted[-1]) if counted else None
+    if width is None or n.attrs.get("batch_dims", 0) or width > len(sizes):
+        return None
+    if any(s.const is None for s in sizes[:width]):
+        size, room = (e.b.one("Concat", *(e.b.one("Reshape", v, shape=[1]) for v in values), axis=0) for values in (
+            sizes[:width], [e.const(d) for d in e.value(x).shape[:width]]))
+        index = _within(e, index, size, room)
+    if isinstance(at, Ragged):
+        index = e.masked(Ragged(index, at.counts), 0)
+    made = op.from_onnx(e.b, _with(n, e.value(x), index))[0]
+    return [None if made is None else e.tensor(made, [*counted[:-1], *sizes[width:]])]
 
 
 def _some(v: Any) -> Tensor:
@@ -228,14 +246,14 @@ def _some(v: Any) -> Tensor:
     return v
 
 
-def _within(e: Extents, at: Value, size: Value, room: int) -> Value:
+def _within(e: Extents, at: Value, size: Value, room: Value) -> Value:
     """Indices counted from the front; those outside of the size are outside of the room, too: they end the run"""
     from_behind = at.const is None or bool((at.const.array < 0).any())
     at = e.size(at)
     if from_behind:
         at = e.b.one("Where", e.b.one("Less", at, e.const(0)), e.b.one("Add", at, size), at)
     inside = e.b.one("And", e.b.one("Less", at, size), e.b.one("GreaterOrEqual", at, e.const(0)))
-    return e.b.one("Where", inside, at, e.const(room))
+    return e.b.one("Where", inside, at, room)
 
 
 # -- products ------------------------------------------------------------------------------------------
@@ -261,6 +279,29 @@ def _matmul(e: Extents, op: OpDef, n: OnnxNode) -> Found:
         common.append(sizes[0] if sizes else e.const(1))
     made = op.from_onnx(e.b, _with(n, va, vz))[0]
     return [None if made is None else e.tensor(made, [*common, sa[-2], sz[-1]])]
+
+
+def _einsum(e: Extents, op: OpDef, n: OnnxNode) -> Found:
+    """Every letter is one size; operands are zero behind the entries of those that are summed"""
+    xs = [_some(v) for v in n.inputs]
+    equation = parse(n.attrs["equation"], [e.value(x).type.rank for x in xs])
+    values, sizes = [e.value(x) for x in xs], {}
+    for letter in dict.fromkeys("".join(equation.terms)):
+        places = [(k, a) for k, term in enumerate(equation.terms) for a, c in enumerate(term) if c == letter]
+        found = [e.sizes(xs[k])[a] for k, a in places]
+        sizes[letter] = found[0]
+        if all(s.const is not None for s in found):
+            continue
+        room = min(values[k].shape[a] for k, a in places)
+        for other in found[1:]:
+            if not e.same(sizes[letter], other):
+                sizes[letter] = e.limits.size(e.b.one("SameSize", sizes[letter], other), room)
+        for k, a in places:
+            values[k] = e.fit(values[k], a, room)
+            if letter not in equation.out:
+                values[k] = e.masked(Ragged(values[k], {a: sizes[letter]}), 0)
+    made = op.from_onnx(e.b, _with(n, *values))[0]
+    return [None if made is None else e.tensor(made, [sizes[c] for c in equation.out])]
 
 
 def _gemm(e: Extents, op: OpDef, n: OnnxNode) -> Found:
@@ -295,5 +336,6 @@ FOLDS: dict[str, Fold] = {
     "Softmax": _softmax, "LogSoftmax": _softmax, "CumSum": _cumsum, "TopK": _top_k, "NonZero": _nonzero,
     "DynamicQuantizeLinear": _by_range,
     "Concat": _concat, "Gather": _gather, "GatherElements": _gather_elements,
-    "MatMul": _matmul, "Gemm": _gemm, "Squeeze": _squeeze,
+    "GatherND": _gather_nd,
+    "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum, "Squeeze": _squeeze,
 }

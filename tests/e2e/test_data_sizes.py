@@ -248,15 +248,15 @@ def test_the_command_line_takes_bounds(tmp_path: Path) -> None:
 
 # -- what is refused ------------------------------------------------------------------------------------
 REFUSED = {
-    "sorted": ("s, u, v, u2 = Unique<axis = 0>(t)", "Unique of i64[<=12,2]"),
-    "made of length 1": ("f = Cast<to = 1>(t)  s = LpNormalization<axis = 0>(f)", "LpNormalization of f32[<=12,2]"),
+    "the largest": ("f = Cast<to = 1>(t)  s = Hardmax<axis = 0>(f)", "Hardmax of f32[<=12,2]"),
+    "backwards": ("s = ReverseSequence<batch_axis = 1, time_axis = 0>(t, l)", "ReverseSequence of i64[<=12,2]"),
 }
 
 
 @pytest.mark.parametrize("body, told", REFUSED.values(), ids=REFUSED)
 def test_what_would_read_behind_the_entries_is_refused_by_name(body: str, told: str) -> None:
     m = text(f"g (float[3,4] x, float[3,4] w, bool c) => (int64[a,2] s) {{ n = NonZero(x)  "
-             f"t = Transpose<perm = [1, 0]>(n)  {body} }}", k=np.zeros((12, 2), np.int64))
+             f"t = Transpose<perm = [1, 0]>(n)  {body} }}", l=np.int64([3, 4]))
     with pytest.raises(MonoblocError) as e:
         load_onnx(m)
     assert told in str(e.value)

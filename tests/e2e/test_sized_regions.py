@@ -76,11 +76,28 @@ def scattered() -> Model:
 
 def looked_up() -> Model:
     """In each row or column, of rows that data decide"""
-    return Model("""g (float[5,4] x, int64[5,1] c, int64[3,4] r, int64[1] n) => (float[K,1] y, float[3,4] z) {
+    return Model("""g (float[5,4] x, int64[5,1] c, int64[3,4] r, int64[3,2] p, int64[5,1] q, int64[1] n) => (
+                       float[K,1] y, float[3,4] z, float[3] a, float[K,4] b, float[3,4] d, float[K,4] e) {
         s = Slice(x, zero, n)  i = Slice(c, zero, n)  y = GatherElements<axis = 1>(s, i)
-        z = GatherElements<axis = 0>(s, r) }""",
-                 [{"x": f32(5, 4), "c": RNG.integers(-4, 4, (5, 1)), "r": RNG.integers(-n, n, (3, 4)), "n": ints(n)}
-                  for n in (5, 2, 1)], zero=ints(0))
+        z = GatherElements<axis = 0>(s, r)  t = Slice(q, zero, n)
+        a = GatherND(s, p)  b = GatherND(s, t)  p0 = Slice(p, zero, one, one)  d = GatherND(s, p0)
+        e = GatherND(x, t) }""",
+                 [{"x": f32(5, 4), "c": RNG.integers(-4, 4, (5, 1)), "r": RNG.integers(-n, n, (3, 4)), "n": ints(n),
+                   "p": np.stack([RNG.integers(-n, n, 3), RNG.integers(-4, 4, 3)], 1),
+                   "q": RNG.integers(-n, n, (5, 1))}
+                  for n in (5, 2, 1)], zero=ints(0), one=ints(1))
+
+
+def summed() -> Model:
+    """By letters: of axes that data size, together or with others"""
+    return Model("""g (float[5,4] x, float[5,4] w, float[4,3] m, int64[1] n) => (
+                       float[4] a, float[K,L] b, float[4] c, float[K,3] d, float[K,4] e, float f, float[K] h) {
+        s = Slice(x, zero, n)  t = Slice(w, zero, n)
+        a = Einsum<equation = "ij->j">(s)  b = Einsum<equation = "ij,kj->ik">(s, t)
+        c = Einsum<equation = "ij,ij->j">(s, t)  d = Einsum<equation = "ij,jk">(s, m)
+        e = Einsum<equation = "...j,...j->...j">(s, t)  f = Einsum<equation = "ij,ij->">(s, t)
+        q = Einsum<equation = "ij,kj->ik">(s, s)  h = Einsum<equation = "ii->i">(q) }""",
+                 [{"x": f32(5, 4), "w": f32(5, 4), "m": f32(4, 3), "n": ints(n)} for n in (5, 2, 0)], zero=ints(0))
 
 
 def levels() -> Model:
@@ -100,7 +117,7 @@ def levels() -> Model:
                  t=np.int64(2), two=ints(2), onetwo=ints(1, 2), none=np.float32(0))
 
 
-CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered, levels, looked_up]
+CASES: list[Callable[[], Model]] = [detections, suppressed, regions, scattered, levels, looked_up, summed]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
@@ -120,6 +137,20 @@ def test_a_place_outside_is_an_error_as_ever(index: int, ok: bool, tmp_path: Pat
     else:
         with pytest.raises(MonoblocError, match="index"):
             linked(**feeds, n=ints(1))
+
+
+@pytest.mark.parametrize(("index", "ok"), [((2, 0), True), ((3, 0), False), ((-3, -2), True), ((-4, 1), False),
+                                           ((0, 2), False), ((0, -3), False)])
+def test_tuples_are_of_what_is_there(index: tuple[int, int], ok: bool, tmp_path: Path) -> None:
+    m = text("""g (float[5,2] x, int64[1,2] at, int64[1] n) => (float[1] y) {
+        s = Slice(x, zero, n)  y = GatherND(s, at) }""", zero=ints(0))
+    linked = build({"m": m}, tmp_path, OPTIONS)
+    feeds = {"x": f32(5, 2), "at": np.int64([index]), "n": ints(3)}
+    if ok:
+        np.testing.assert_array_equal(linked(**feeds)["y"], feeds["x"][:3][index][None])
+    else:
+        with pytest.raises(MonoblocError, match="index"):
+            linked(**feeds)
 
 
 WRITES = {
