@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,12 +32,14 @@ from monobloc.link.resolve import NotNeeded, Resolved, candidates, resolve
 from monobloc.link.split import split_at, split_into
 from monobloc.link.start import start_from
 from monobloc.link.symbols import used_by
-from monobloc.loader import CompiledModel
 from monobloc.object import fat, sysroot, toolchain
 from monobloc.object.fat import Object
 from monobloc.ops import registry
 from monobloc.options import EMIT_OF_SUFFIX, STRING_ROOM, Emit, Options, shapes_of_items
 from monobloc.targets import resolve as resolve_target
+
+if TYPE_CHECKING:
+    from monobloc.loader import CompiledModel
 
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
 
@@ -345,6 +347,8 @@ def compile(  # noqa: A001 - the public name
     if len(image.modules) != 1:
         raise ModelError(f"these models are not one: {', '.join(m.title for m in image.modules)}",
                          hints=["connect them, as in `connect=[\"head=body\"]`, or compile each on its own"])
+    from monobloc.loader import CompiledModel
+
     return CompiledModel(out, keep=folder)
 
 

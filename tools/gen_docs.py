@@ -1,4 +1,4 @@
-"""Pages of docs/ that are written from the code: operators.md, the tables of numerics.md, passes.md, cli.md.
+"""What is written from the code: of docs/ operators.md, tables of numerics.md, passes.md, cli.md; and `ops/files.py`.
 
     python tools/gen_docs.py            write them
     python tools/gen_docs.py --check    fail if one is out of date
@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from doc_operators import cell, numerics_page, operators_page, sentence  # noqa: E402
+
+from monobloc.ops import registry  # noqa: E402
 
 DOCS = ROOT / "docs"
 NOTE = "<!-- Written by tools/gen_docs.py. -->\n"
@@ -118,9 +120,33 @@ def shared_options() -> Iterator[str]:
         yield from (f"| `{cell(a)}` | {cell(h)} |" for a, h in rows.items())
 
 
+# -- files of operators -------------------------------------------------------------------------------
+def files_of_operators() -> str:
+    """In which file of monobloc/ops an operator is, by the names that models and graphs have for it."""
+    found: dict[str, set[str]] = {}
+    for op in registry().values():
+        names = (op.name, *(() if op.internal else op.aliases))
+        found.setdefault(type(op).__module__.rpartition(".")[2], set()).update(n.rpartition("::")[2] for n in names)
+    out = [FILES_INTRO, "NAMES = {"]
+    for file, short in sorted(found.items()):
+        lines = textwrap.wrap(" ".join(sorted(short)), 105, break_long_words=False)
+        if len(file) + len(lines[0]) < 109 and len(lines) == 1:
+            out.append(f'    "{file}": "{lines[0]}",')
+        else:
+            out += [f'    "{file}": (', *(f'        "{line} "' for line in lines), "    ),"]
+    return "\n".join([*out, "}"]) + "\n"
+
+
+FILES_INTRO = '''"""Which file of this folder defines an operator, by its names without their domains.
+
+Written by tools/gen_docs.py. Of a name that is missing or elsewhere all files are looked through.
+"""
+'''
+
 # -- all ----------------------------------------------------------------------------------------------
-PAGES = {"operators.md": lambda: operators_page(NOTE), "numerics.md": numerics_page, "passes.md": passes_page,
-         "cli.md": cli_page}
+WRITTEN = {DOCS / "operators.md": lambda: operators_page(NOTE), DOCS / "numerics.md": numerics_page,
+           DOCS / "passes.md": passes_page, DOCS / "cli.md": cli_page,
+           ROOT / "monobloc/ops/files.py": files_of_operators}
 
 
 def main() -> int:
@@ -128,10 +154,10 @@ def main() -> int:
     p.add_argument("--check", action="store_true")
     stale = []
     check = p.parse_args().check
-    for name, make in PAGES.items():
-        path, text = DOCS / name, make()
+    for path, make in WRITTEN.items():
+        text = make()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
+            stale.append(path.name)
             if not check:
                 path.write_text(text, encoding="utf-8")
     print(f"{'out of date' if check else 'written'}: {', '.join(stale) or 'nothing'}")

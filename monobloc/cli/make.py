@@ -211,10 +211,10 @@ def _report(image: Image, emit: Emit, o: Options, notes: dict[str, list[str]]) -
     work = {"partitions": asdict(image.partitions)}  # of this build, not of the image
     known = store.find(image.path, cache, image.modules) if image.cached else None
     if known is not None and (known["llvm"] is not None or not o.remarks):
-        store.keep(image.path, known, cache, image.modules)
+        store.keep(known, cache, image.modules)
         return {**known, "image": image.path.name, **work}
     report = facts.of_image(image, emit, o, toolchain.tool_version(), notes)
-    store.keep(image.path, report, cache, image.modules)
+    store.keep(report, cache, image.modules)
     return {**report, **work}
 
 

@@ -33,7 +33,7 @@ from monobloc.frontend.tensors import DTYPES, sparse_tensor, tensor
 from monobloc.ir.graph import Const, Graph, Value
 from monobloc.ir.strings import string_shape, to_chars
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import OpDef, onnx_names
+from monobloc.ops import OpDef, onnx_reader
 from monobloc.ops.build import Builder
 from monobloc.ops.control import OpenRegion
 from monobloc.ops.sequence import Bundle, Items
@@ -228,13 +228,13 @@ class Walker:
     def _opset(self, domain: str, frame: Frame, op: str) -> int:
         if domain in frame.opsets:
             return frame.opsets[domain]
-        if (domain, op) in onnx_names():
+        if onnx_reader(domain, op) is not None:
             return 1
         raise ModelError(f"the model does not import an opset of domain '{domain or 'ai.onnx'}'")
 
     def _operator(self, op: str, domain: str, opset: int, sig: Signature | None) -> OpDef | None:
         """Who reads the operator; None: its body in ONNX's schema, or this file."""
-        reader = onnx_names().get((domain, op))
+        reader = onnx_reader(domain, op)
         if domain == "" and sig is None:
             raise _no_such_operator(op, opset)
         if reader is not None or (domain == "" and op in _BUILT_IN) or has_schema_body(op, domain, opset):

@@ -77,7 +77,10 @@ def _const(v: Value) -> str:
     assert v.const is not None
     if not is_inline(v):
         return "@" + v.const.key
-    return "[" + ", ".join(_scalar(x) for x in v.dtype.codes(v.const.array).ravel().tolist()) + "]"
+    codes = v.dtype.codes(v.const.array)
+    if codes.dtype.kind in "fiu" and codes.dtype.isbuiltin == 1:  # Python's numbers: the same text, of all at once
+        return str(codes.ravel().tolist())
+    return "[" + ", ".join(map(_scalar, codes.ravel().tolist())) + "]"
 
 
 def _scalar(x: Any) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monobloc.kernels.packing import column_order
 from monobloc.kernels.tiles import (
@@ -25,6 +25,9 @@ from monobloc.kernels.tiles import (
     packed_columns,
     scratch_rows,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 QUADS, PAIRS = 4, 2
 DEFAULT_CACHES = Caches()

@@ -8,12 +8,14 @@ Elements keep their type: halves and bytes are widened where a kernel reads them
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Weights = NDArray[Any]  # of any element type that `mb/narrow.h` reads
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Weights: TypeAlias = "NDArray[Any]"  # of any element type that `mb/narrow.h` reads
 
 
 def column_order(n: int, vl: int) -> NDArray[np.int64]:

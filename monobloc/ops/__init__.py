@@ -1,6 +1,7 @@
 """OpDef: everything the compiler knows of one operator, in one place; and the loader.
 
-An operator is one class in one file of this folder. Listing the folder registers it. A class says
+An operator is one class in one file of this folder. Listing the folder registers it; `files.py` says
+where to look first, so that a model loads the files of its own operators and no others. A class says
 
     name, domain, since   which ONNX operator it is, and the opsets it reads
     from_onnx             how an ONNX node of any of these opsets becomes IR (default: as it stands)
@@ -22,8 +23,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -113,26 +115,64 @@ def registry() -> dict[str, OpDef]:
     """Every operator by name; the folder is the list."""
     out: dict[str, OpDef] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        for cls in vars(module).values():
-            if not (isinstance(cls, type) and issubclass(cls, OpDef) and cls.__module__ == module.__name__):
-                continue
-            if cls.name:
-                assert cls.name not in out, f"operator {cls.name} is defined twice"
-                out[cls.name] = cls()
+        for name, op in _of_file(info.name).items():
+            assert name not in out, f"operator {name} is defined twice"
+            out[name] = op
     return out
 
 
 @lru_cache(maxsize=1)
 def onnx_names() -> dict[tuple[str, str], OpDef]:
     """(domain, ONNX name) -> the OpDef that reads it"""
-    out: dict[tuple[str, str], OpDef] = {}
-    for op in registry().values():
-        for name in () if op.internal else (op.name, *op.aliases):
-            domain, _, short = name.rpartition("::")
-            out[(domain or op.domain, short)] = op
-    return out
+    return {key: op for op in registry().values() for key in _read_by(op)}
 
 
 def opdef(node: Node | str) -> OpDef:
-    return registry()[node if isinstance(node, str) else node.op]
+    return _named(node if isinstance(node, str) else node.op)
+
+
+@cache
+def onnx_reader(domain: str, name: str) -> OpDef | None:
+    """The OpDef that reads an ONNX operator; only the files that may define it are loaded."""
+    near = (op for op in _near(name) if (domain, name) in _read_by(op))
+    return next(near, None) or onnx_names().get((domain, name))
+
+
+@cache
+def _named(name: str) -> OpDef:
+    near = (op for op in _near(name.rpartition("::")[2]) if op.name == name)
+    return next(near, None) or registry()[name]
+
+
+def _near(short: str) -> Iterator[OpDef]:
+    """What is in the files that `files.py` names; who does not find what he looks for there lists the folder."""
+    for file in _files().get(short, ()):
+        with suppress(ModuleNotFoundError):
+            yield from _of_file(file).values()
+
+
+@lru_cache(maxsize=1)
+def _files() -> dict[str, list[str]]:
+    """The files for each name without its domain"""
+    from monobloc.ops.files import NAMES
+
+    out: dict[str, list[str]] = {}
+    for file, names in NAMES.items():
+        for name in names.split():
+            out.setdefault(name, []).append(file)
+    return out
+
+
+@cache
+def _of_file(file: str) -> dict[str, OpDef]:
+    """The operators of one file of this folder, one instance each"""
+    module = importlib.import_module(f"{__name__}.{file}")
+    own = (c for c in vars(module).values()
+           if isinstance(c, type) and issubclass(c, OpDef) and c.__module__ == module.__name__ and c.name)
+    return {c.name: c() for c in own}
+
+
+def _read_by(op: OpDef) -> list[tuple[str, str]]:
+    """Domain and name of what it reads"""
+    split = [name.rpartition("::") for name in (() if op.internal else (op.name, *op.aliases))]
+    return [(domain or op.domain, short) for domain, _, short in split]

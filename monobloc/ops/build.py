@@ -18,7 +18,7 @@ from monobloc.errors import ModelError
 from monobloc.ir.graph import Const, Graph, Node, Value
 from monobloc.ir.symbolic import integers, is_open, lower, upper
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import OpDef, onnx_names, opdef
+from monobloc.ops import OpDef, onnx_reader, opdef
 
 SIZE_TYPES = (DType.I32, DType.I64, DType.U32, DType.U64)
 FOLD_ALWAYS_BYTES = 1 << 16
@@ -171,7 +171,9 @@ def reading(n: Any, op: str, inputs: Sequence[Value | None], opset: int = 13, **
 
 def read_as(b: Any, n: Any, op: str, inputs: Sequence[Value | None], opset: int = 13, **attrs: Any) -> Value:
     """What ONNX's own `op` makes of these inputs in the place of `n`"""
-    out = onnx_names()["", op].from_onnx(b, reading(n, op, inputs, opset, **attrs))[0]
+    reader = onnx_reader("", op)
+    assert reader is not None
+    out = reader.from_onnx(b, reading(n, op, inputs, opset, **attrs))[0]
     assert out is not None
     return out
 

@@ -12,7 +12,7 @@ from monobloc.ir.expr import Expr, Fn, idx, select
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import TensorType
 from monobloc.kernels import packing
-from monobloc.ops import Case, OpDef, registry
+from monobloc.ops import Case, OpDef, opdef
 from monobloc.ops.elementwise import Elementwise
 
 
@@ -86,10 +86,10 @@ class Foreign(OpDef):
     internal = True
 
     def infer(self, ins: Sequence[Value | None], attrs: dict[str, Any]) -> list[TensorType]:
-        return registry()[attrs["op"]].infer(ins, dict(attrs["of"]))
+        return opdef(attrs["op"]).infer(ins, dict(attrs["of"]))
 
     def ref(self, attrs: dict[str, Any], *xs: np.ndarray | None) -> Any:
-        return registry()[attrs["op"]].ref(dict(attrs["of"]), *xs)
+        return opdef(attrs["op"]).ref(dict(attrs["of"]), *xs)
 
     def routine(self, n: Node, c: Any) -> str:
         a = n.attrs

@@ -15,7 +15,7 @@ import numpy as np
 
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.ops import OpDef, registry
+from monobloc.ops import OpDef, opdef
 from monobloc.ops.build import channels_first, channels_last, read_as, reading
 from monobloc.ops.quant import limits
 from monobloc.ops.reduce import normalized_axes
@@ -244,7 +244,7 @@ class DynamicQuantizeMatMul(OpDef):
     def from_onnx(self, b: Any, n: Any) -> Sequence[Value | None]:
         x, w, sw, zw, bias = [*n.inputs, *[None] * 5][:5]
         quantize = replace(reading(n, "DynamicQuantizeLinear", [x]), n_outputs=3)
-        q, sx, zx = registry()["QuantizeLinear"].from_onnx(b, quantize)
+        q, sx, zx = opdef("QuantizeLinear").from_onnx(b, quantize)
         assert q is not None and sx is not None
         y = scaled(b, product(b, n, q, w, zx, zw), sx, sw)
         return [y if bias is None else b.one("Add", y, bias)]

@@ -23,7 +23,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.graph import Node, Value
 from monobloc.ir.types import DType, TensorType
-from monobloc.ops import Case, registry
+from monobloc.ops import Case, opdef
 from monobloc.ops.build import read_as, reading
 from monobloc.ops.contract import NAN, Edge, f32
 from monobloc.ops.recurrent import LstmLoop
@@ -79,7 +79,7 @@ class QuantizedLstmLoop(LstmLoop):
         dirs, size, columns = w.shape
         flat = b.one("Reshape", x, shape=[x.type.size // max(size, 1), size])
         quantize = replace(reading(n, "DynamicQuantizeLinear", [flat]), n_outputs=3)
-        q, sx, zx = registry()["QuantizeLinear"].from_onnx(b, quantize)
+        q, sx, zx = opdef("QuantizeLinear").from_onnx(b, quantize)
         wt = b.one("Reshape", b.one("Transpose", w, perm=[1, 0, 2]), shape=[size, dirs * columns])
         row = [dirs * columns]
         acc = read_as(b, n, "MatMulInteger", [q, wt, zx, b.one("Reshape", zero, shape=row)])

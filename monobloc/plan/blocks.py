@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monobloc.plan.model import Buffer, align_up
 
-Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Columns: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]"
 
 CROWDED = 64  # from here on arrays are faster than lists
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monobloc.plan.blocks import Columns, Packing, profile
 from monobloc.plan.model import align_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SURE_ORDERS = 2  # tried even if the budget is too small for the size of the problem
 

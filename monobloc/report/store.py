@@ -17,19 +17,18 @@ from monobloc.cache import Cache, file_digest, key
 from monobloc.link.objects import Module, module_key
 
 
-def _keys(image: Path, of: Iterable[Module]) -> tuple[str, str]:
+def _keys(digest: str, of: Iterable[Module]) -> tuple[str, str]:
     """Of the image as these modules made it, and of the image alone."""
-    digest = file_digest(image)
     own = sorted(map(module_key, of))
     a, b = (key(what="report", image=digest, of=x, version=__version__) for x in (own, []))
     return a, b
 
 
-def keep(image: Path, report: dict[str, Any], cache: Cache | None, of: Iterable[Module]) -> None:
+def keep(report: dict[str, Any], cache: Cache | None, of: Iterable[Module]) -> None:
     """What is known of an image; a report with LLVM's decisions stays when one of the same modules without comes."""
     if cache is None:
         return
-    keys = _keys(image, of)
+    keys = _keys(report["sha256"], of)
     older = _kept(keys[0], cache) if report.get("llvm") is None else None
     best = report if older is None or older.get("llvm") is None else older
     packed = zlib.compress(json.dumps(best).encode(), 3)
@@ -38,7 +37,7 @@ def keep(image: Path, report: dict[str, Any], cache: Cache | None, of: Iterable[
 
 
 def find(image: Path, cache: Cache | None, of: Iterable[Module] = ()) -> dict[str, Any] | None:
-    return _kept(_keys(image, of)[0], cache) if cache is not None else None
+    return _kept(_keys(file_digest(image), of)[0], cache) if cache is not None else None
 
 
 def _kept(k: str, cache: Cache) -> dict[str, Any] | None:

@@ -18,7 +18,6 @@ from monobloc.frontend.describe import describe
 from monobloc.frontend.importer import load_onnx
 from monobloc.ir.graph import Graph
 from monobloc.ir.interp import interpret
-from monobloc.ops import onnx_names
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 SEED = 20
@@ -252,8 +251,8 @@ SCHEMA_BODIES = [  # operator, opset, attributes, input shapes
 def test_operators_without_a_reader_unfold_by_their_schema(
     op: str, opset: int, attrs: dict[str, Any], shapes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = {k: v for k, v in onnx_names().items() if k[1] != op}
-    monkeypatch.setattr(walk, "onnx_names", lambda: names)
+    reader = walk.onnx_reader
+    monkeypatch.setattr(walk, "onnx_reader", lambda domain, name: None if name == op else reader(domain, name))
     inputs = [f"x{i}" for i in range(len(shapes))]
     node = helper.make_node(op, inputs, ["y"], **attrs)
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(inputs, shapes, strict=True)]

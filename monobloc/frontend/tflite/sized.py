@@ -22,7 +22,7 @@ from monobloc.frontend.tflite.node import Held, TflNode
 from monobloc.frontend.tflite.scaling import CLAMPS, NONE, RELU
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.ops import onnx_names
+from monobloc.ops import onnx_reader
 from monobloc.ops.sized import Ragged
 
 OPSET = 18
@@ -41,7 +41,8 @@ class Call:
 
     def onnx(self, op: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> list[Any]:
         """What ONNX's operator makes of tensors"""
-        node, known, b = self._node(op, inputs, outputs, attrs), onnx_names()["", op], self.n.b
+        node, known, b = self._node(op, inputs, outputs, attrs), onnx_reader("", op), self.n.b
+        assert known is not None  # one of ours
         if any(isinstance(v, Ragged) for v in inputs):
             return list(on_ragged(b, known, node, self.limits))
         found = sized_shape(b, node, self.limits)

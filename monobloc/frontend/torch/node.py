@@ -22,7 +22,7 @@ from monobloc.frontend.sized_shapes import sized_shape
 from monobloc.frontend.torch.tensors import dtype_of
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
-from monobloc.ops import onnx_names
+from monobloc.ops import onnx_reader
 from monobloc.ops.build import Builder, cast_to
 from monobloc.ops.movement import slice_of, transpose
 from monobloc.ops.shape import reshape
@@ -173,7 +173,8 @@ class AtenNode:
         """What ONNX's operator of this name is read to; tensors may be of a size that data decide"""
         opset = opset_newest() if not domain else 1
         node = OnnxNode(op, domain, opset, self.b.name, list(inputs), attrs, outputs, self.loc)
-        reader = onnx_names()[(domain, op)]
+        reader = onnx_reader(domain, op)
+        assert reader is not None  # one of ours
         if any(isinstance(v, Ragged) for v in inputs):
             made = on_ragged(self.b, reader, node, self.limits)
         else:
