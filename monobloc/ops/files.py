@@ -30,6 +30,7 @@ NAMES = {
         "SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization "
     ),
     "grams": "TfIdfVectorizer",
+    "grouped": "GroupedProduct",
     "indexing": "Gather GatherElements GatherND Scatter ScatterElements ScatterND TensorScatter",
     "internal": "Copy Foreign Fused Unpack",
     "inverse": "Inverse",
@@ -43,7 +44,7 @@ NAMES = {
     "moe": "MoE MoEGroupRouter QMoE SwiGLU",
     "movement": "Col2Im Concat DepthToSpace Pad ReverseSequence Slice SpaceToDepth Split Transpose Trilu",
     "murmur": "MurmurHash3",
-    "nbits": "BlockProduct ByteBlockProduct GatherBlockQuantized MatMulNBits UnpackBits",
+    "nbits": "BlockProduct ByteBlockProduct GatherBlockQuantized GroupedBlockProduct MatMulNBits UnpackBits",
     "ngrams": "NGramHashMapping NGramRepeatBlock",
     "norm": (
         "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LpNormalization "

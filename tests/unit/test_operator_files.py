@@ -1,4 +1,4 @@
-"""An operator is found in its own file, and no other file is loaded for it; nor is one lost whose place is not known."""
+"""An operator is found in its own file and no other is loaded for it; nor is one lost whose place is not known."""
 
 from __future__ import annotations
 
