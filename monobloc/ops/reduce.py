@@ -69,6 +69,7 @@ class Reduction(OpDef):
     example = {"axes": [0], "keepdims": True}
 
     fold: ClassVar[str] = "sum"
+    in_floats: ClassVar[bool] = False  # integers are folded in float64: what is made of the fold is float
     numpy: ClassVar[Callable[..., Array]]
     axes_input_since: ClassVar[int] = 18
 
@@ -101,7 +102,8 @@ class Reduction(OpDef):
         x = xs[0]
         assert x is not None
         axes, keep = tuple(attrs["axes"]), bool(attrs["keepdims"])
-        y = type(self).numpy(np_wide(x), axes, keep)
+        wider = x.astype(np.float64) if self.in_floats and x.dtype.kind in "iu" else np_wide(x)
+        y = type(self).numpy(wider, axes, keep)
         return np.asarray(y).astype(x.dtype)
 
     def expr(self, n: Node, *xs: Fn | None) -> Fn:
@@ -113,7 +115,7 @@ class Reduction(OpDef):
         def at(*i: Expr) -> Expr:
             def row(*r: Expr) -> Expr:
                 e = x(*row_index(i, r, axes, keep))
-                return cast(e, wide(e.dtype))
+                return cast(e, DType.F64 if self.in_floats and not e.dtype.is_float else wide(e.dtype))
 
             return cast(self.folded(extents, row), v.dtype)
 
@@ -283,11 +285,12 @@ class ReduceL2(Reduction):
     """Integers: the root truncates."""
 
     name = "ReduceL2"
+    in_floats = True
     edges = (
         Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
         Edge("infinities", "give inf", (f32(INF, -INF),), (f32(INF),)),
         Edge("nothing", "of nothing it is 0", (f32(),), (f32(0),)),
-        Edge("overflow", "halves are summed in float32", (f16(300, 400),), (f16(500),)).differs(
+        Edge("overflow", "halves are summed in float32, integers in float64", (f16(300, 400),), (f16(500),)).differs(
             "onnx", "gives inf", HALF_HOLDS),
     )
     numpy = staticmethod(lambda x, a, k: np.sqrt((x * x).sum(a, keepdims=k, dtype=x.dtype)))
@@ -296,7 +299,11 @@ class ReduceL2(Reduction):
         return call("mul", x, x)
 
     def after(self, y: Expr, count: int) -> Expr:
-        return in_float("sqrt", y)
+        return call("sqrt", y)
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield from super().cases(rng)
+        yield Case((rng.integers(-60000, 60000, (3, 40)).astype(np.int32),), {"axes": [1], "keepdims": 0}, "i32")
 
 
 class ReduceSumSquare(Reduction):
@@ -317,6 +324,7 @@ class ReduceSumSquare(Reduction):
 
 class ReduceLogSum(Reduction):
     name = "ReduceLogSum"
+    in_floats = True
     edges = (
         Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
         Edge("infinities", "inf gives inf", (f32(INF, 1),), (f32(INF),)),
@@ -325,7 +333,11 @@ class ReduceLogSum(Reduction):
     numpy = staticmethod(lambda x, a, k: np.log(x.sum(a, keepdims=k, dtype=x.dtype)))
 
     def after(self, y: Expr, count: int) -> Expr:
-        return in_float("log", y)
+        return call("log", y)
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield from super().cases(rng)
+        yield Case((rng.integers(1 << 29, 1 << 30, (3, 40)).astype(np.int32),), {"axes": [1], "keepdims": 0}, "i32")
 
 
 def _log_sum_exp(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
@@ -340,6 +352,7 @@ class ReduceLogSumExp(Reduction):
     """log(sum(exp(x - m))) + m with m the row's maximum (0 when that is infinite): no overflow"""
 
     name = "ReduceLogSumExp"
+    in_floats = True
     edges = (
         Edge("NaN", "gives NaN", (f32(1, NAN, 2),), (f32(NAN),)),
         Edge("infinities", "inf gives inf, -inf counts as nothing", (f32(INF, -INF),), (f32(INF),)).differs(
@@ -350,23 +363,13 @@ class ReduceLogSumExp(Reduction):
     numpy = staticmethod(_log_sum_exp)
 
     def folded(self, extents: list[int], row: Fn) -> Expr:
-        def element(*r: Expr) -> Expr:
-            e = row(*r)
-            return e if e.dtype.is_float else cast(e, DType.F64)
-
-        top = reduce("max", extents, element)
+        top = reduce("max", extents, row)
         infinite = call("abs", top).eq(float("inf"))
         m = select(infinite, lift(0, top.dtype), top)
-        total = reduce("sum", extents, lambda *r: call("exp", element(*r) - m))
+        total = reduce("sum", extents, lambda *r: call("exp", row(*r) - m))
         return call("log", total) + m
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield from super().cases(rng)
         x = np.array([[1000, 1001], [-np.inf, -np.inf], [np.inf, 0], [-1e5, -1e5]], np.float32)
         yield Case((x,), {"axes": [1], "keepdims": 1}, "extreme")
-
-
-def in_float(fn: str, y: Expr) -> Expr:
-    """A float function; of integers in float64 (the caller casts the result back)."""
-    return call(fn, y if y.dtype.is_float else cast(y, DType.F64))
-
