@@ -96,19 +96,35 @@ def conv_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
 
 
 def matmul_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
-    """matmul(dq(x), dq(w)) = scales * matmulInteger(x, w)"""
+    """matmul(dq(x), dq(w)) = scales * matmulInteger(x, w); of a Gemm, alpha is one of the scales"""
     x, w = dequantized(n.inputs[0], INTEGERS), dequantized(n.inputs[1])
     if x is None or w is None or w.value.const is None or x.scale.ndim or w.value.type.rank != 2:
         return None
     a = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0} | n.attrs
-    if a["transA"] or a["alpha"] != 1 or a["beta"] != 1 or not _per_tensor_or(w, 0 if a["transB"] else 1):
+    if a["transA"] or not _per_tensor_or(w, 0 if a["transB"] else 1):
         return None
-    bias = [*n.inputs, None][2] if n.op == "Gemm" else None
+    bias = [*n.inputs, None][2] if n.op == "Gemm" and a["beta"] else None
     if x.value.type.rank < 2 or not _holds(x, w, (1 if a["transB"] else 0,), bias):
         return None
     weights = b.one("Transpose", w.value, perm=[1, 0]) if a["transB"] else w.value
     acc = b.one("MatMulInteger", x.value, weights, x.zero, w.zero)
-    return _scaled(b, acc, x.scale * w.scale, [-1], bias)
+    if bias is not None and a["beta"] != 1:
+        bias = b.one("Mul", bias, b.const(a["beta"], F32))
+    return _scaled(b, acc, np.float32(a["alpha"]) * x.scale * w.scale, [-1], bias)
+
+
+def one_matrix(n: Node, b: Builder) -> Sequence[Value] | None:
+    """matmul(x, dq(w)) of weights [1, ..., 1, k, n] is that of a matrix"""
+    w = dequantized(n.inputs[1])
+    x, spare = n.inputs[0], 0 if w is None else w.value.type.rank - 2
+    if x is None or w is None or w.value.const is None or spare <= 0 or set(w.value.shape[:spare]) != {1}:
+        return None
+    if w.scale.ndim and w.axis < spare:
+        return None
+    matrix = b.one("Reshape", w.value, shape=list(w.value.shape[spare:]))
+    attrs = {**made_by(n.inputs[1], "DequantizeLinear").attrs, "axis": max(0, w.axis - spare)}  # type: ignore[union-attr]
+    y = b.one("MatMul", x, b.emit("DequantizeLinear", [matrix, b.const(w.scale), w.zero], attrs)[0])
+    return [y if y.type.rank == n.outputs[0].type.rank else b.one("Reshape", y, shape=list(n.outputs[0].shape))]
 
 
 def conv_transpose_of_dequantized(n: Node, b: Builder) -> Sequence[Value] | None:
@@ -296,7 +312,7 @@ EXACT: dict[str, Sequence[Rule]] = {
 }
 CLOSE: dict[str, Sequence[Rule]] = {
     "Conv": [conv_of_dequantized],
-    "MatMul": [matmul_of_dequantized],
+    "MatMul": [one_matrix, matmul_of_dequantized],
     "Gemm": [matmul_of_dequantized],
     "ConvTranspose": [conv_transpose_of_dequantized],
     "QuantizeLinear": [merge_scales, quantize_before_moves],

@@ -163,8 +163,13 @@ def _can_read(n: Node, v: Value, s: Stored) -> bool:
     if n.op not in ("MatMul", "Conv") or n.inputs[1] is not v or len(n.used) != 2:
         return False
     if n.op == "MatMul":
-        return v.type.rank == 2 and (s.scale is None or 1 in s.scale.shape)
+        return s.scale is None or s.scale.shape[-2] == 1 or _per_row(s.scale)
     return v.type.rank in (3, 4) and (s.scale is None or s.scale.size == s.scale.shape[0])
+
+
+def _per_row(scale: Array) -> bool:
+    """Whether it scales terms of the sum alike in every matrix, so that the left operand may be scaled instead"""
+    return scale.size == scale.shape[-2] > 1
 
 
 def _rewrite(g: Graph, n: Node, v: Value, s: Stored, known: dict[tuple[Value, str], Value]) -> None:
@@ -190,12 +195,12 @@ def _rewrite(g: Graph, n: Node, v: Value, s: Stored, known: dict[tuple[Value, st
             rows = scale.shape[0] == v.shape[0]
             y = b.one("Mul", y, b.emit("Gather", [scale, n.inputs[1]], n.attrs)[0] if rows else _row(b, scale))
     elif n.op == "MatMul":
-        per_row = s.scale is not None and s.scale.shape[0] != 1
+        per_row = s.scale is not None and _per_row(s.scale)
         if s.scale is not None and per_row:
             x = b.one("Mul", x, constant("scale", s.scale.reshape(-1)))
         y = b.emit("MatMul", [x, w], n.attrs | {"to": DType.F32})[0]
         if s.scale is not None and not per_row:
-            y = b.one("Mul", y, constant("scale", s.scale.reshape(-1)))
+            y = b.one("Mul", y, constant("scale", s.scale if s.scale.ndim > 2 else s.scale.reshape(-1)))
     else:
         y = b.emit("Conv", [x, w], n.attrs | {"to": DType.F32})[0]
         if s.scale is not None:

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import monobloc
 from monobloc.link.objects import compile_module
 from monobloc.options import Options
-from monobloc.targets import resolve
+from monobloc.targets import resolve, runs_here
 
 node = helper.make_node
 SEED = 31
@@ -130,6 +130,34 @@ def test_weights_of_bytes_stay_bytes(q: str, form: str, tmp_path: Path) -> None:
     i = np.array([0, 299, 7, -1, 150])
     want = np.maximum(wide["t"][i].astype(np.float64) @ wide["f"], 0) @ wide["s"].astype(np.float64).T
     np.testing.assert_allclose(made(i=i)["y"], want, rtol=2e-5, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_weights_of_a_batch_stay_bytes(cpu: str, axis: int | None, tmp_path: Path) -> None:
+    """A scale for all, for each matrix, row or column; and of one matrix, however many axes it has"""
+    rng = np.random.default_rng([SEED, 6])
+    target = resolve("x86_64-linux", cpu)
+    if not runs_here(target):
+        pytest.skip(f"this machine does not run {cpu}")
+    nodes, weights, wide = [], dict[str, np.ndarray](), {}
+    for name, shape in (("p", (3, 40, 70)), ("q", (1, 40, 33))):
+        w = rng.integers(-127, 128, shape).astype(np.int8)
+        scale = (rng.random(() if axis is None else shape[axis]) * 0.02 + 0.001).astype(np.float32)
+        weights |= {name: w, f"{name}s": np.asarray(scale)}
+        nodes += [node("DequantizeLinear", [name, f"{name}s"], [f"{name}w"], axis=0 if axis is None else axis),
+                  node("MatMul", ["x", f"{name}w"], [f"y{name}"])]
+        spread = scale if axis is None else scale.reshape([-1 if k == axis else 1 for k in range(3)])
+        wide[name] = w.astype(np.float64) * spread
+    outs = [("yp", "f32", [3, 5, 70]), ("yq", "f32", [3, 5, 33])]
+    made = build({"m": model(nodes, [("x", "f32", [3, 5, 40])], outs, **weights)}, tmp_path,
+                 replace(OPTIONS, target=target))
+    assert made.low.weights_bytes < 1.6 * sum(w.size for w in wide.values())  # columns are padded
+    x = rng.standard_normal((3, 5, 40)).astype(np.float32)
+    got = made(x=x)
+    for name, w in wide.items():
+        want = x.astype(np.float64) @ w
+        np.testing.assert_allclose(got[f"y{name}"], want, rtol=2e-5, atol=2e-5 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("kind", ["f16", "i8"])
