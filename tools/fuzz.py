@@ -4,7 +4,8 @@
                          [--family quantizer]
 
 Graphs are made by tests/fuzz: by hand-written steps and from the OpDefs' own cases, types and attributes; batches take
-turns with the default options, two threads, --numerics strict and --optimize size.
+turns with the default options, two threads, --numerics strict and --optimize size, and with the levels of the CPU that
+run here, whose vectors are of another width.
 What differs is reduced and kept as a minimal .onnx with its inputs, wanted outputs and seed; the exit code is 1 if
 there is any.
 A seed gives the same model as long as the generators stay as they are.
@@ -27,8 +28,23 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fuzz")]
 from trial import Finding, keep, models, reduced, trial  # noqa: E402
 
 from monobloc.options import Options  # noqa: E402
+from monobloc.targets import Target, cpus, resolve, runs_here  # noqa: E402
 
 BUILDS: tuple[dict[str, Any], ...] = ({}, {"threads": 2}, {"numerics": "strict"}, {"optimize": "size"})  # in turns
+
+
+def targets() -> list[Target]:
+    """This machine, and lower levels of it"""
+    host = resolve()
+    lower = [resolve(host.name, cpu) for cpu in cpus(host.name) if cpu != host.cpu]
+    return [host, *(t for t in lower if runs_here(t))]
+
+
+def options(turn: int, cache: Path) -> Options:
+    """Those of a batch"""
+    there = targets()
+    more: dict[str, Any] = BUILDS[turn % len(BUILDS)]
+    return replace(Options(lto="none", cache=cache, target=there[turn % len(there)]), **more)
 
 
 def arguments() -> argparse.Namespace:
@@ -48,7 +64,7 @@ def main() -> int:
     tried = refused = dead = 0
     while time.monotonic() < end:
         folder = Path(tempfile.mkdtemp(prefix="monobloc-fuzz-"))
-        o = replace(Options(lto="none", cache=folder / "cache"), **BUILDS[seed // a.batch % len(BUILDS)])
+        o = options(seed // a.batch, folder / "cache")
         batch, died = models(range(seed, seed + a.batch), a.family)
         found, no = trial(batch, folder, o, a.lto.split(","))
         tried, refused, dead, seed = tried + len(batch), refused + len(no), dead + len(died), seed + a.batch

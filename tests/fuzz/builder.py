@@ -26,6 +26,7 @@ from tolerance import differs
 
 from monobloc.ir.dims import Sizes
 from monobloc.ops import onnx_names
+from monobloc.options import Options
 
 LARGE, MANY = 1e4, 1 << 21
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -214,6 +215,10 @@ class Builder:
     def differs(self, got: np.ndarray, want: np.ndarray) -> str:
         """What is wrong with an answer, if anything"""
         return differs(got, want)
+
+    def faults(self, o: Options) -> list[str]:
+        """What is wrong with a program of this model that its answers do not tell"""
+        return []
 
     @property
     def dims(self) -> Mapping[str, Sizes]:

@@ -42,6 +42,7 @@ def check(builders: Sequence[tuple[str, Builder]], folder: Path, o: Options) -> 
     for label, b in builders:
         try:
             kept.append((label, b, module(b, label, o)))
+            found.bad += [f"{label} {b.seed}: {w}" for w in (b.faults(o) if o.lto == "none" else ())]
         except MonoblocError as e:
             own = any(isinstance(x, InternalError) for x in (e.errors if isinstance(e, ErrorList) else [e]))
             (found.bad if own else found.refused).append(f"{label} {b.seed}: {e}")

@@ -6,11 +6,14 @@ import numpy as np
 from builder import Builder, reads
 from open_builder import FIRST, OpenBuilder
 from quantizer import quantized_model
+from sizes import long_shape, size
 from steps import SMALL, Step, chance, number, some
 from steps_control import branch, loop, scan
 from steps_elementwise import binary, clip, divide, gelu, power, prelu, root, sharp, swish, unary, variadic, where
 from steps_halves import HalfBuilder, halves
 from steps_halves import start as start_halves
+from steps_long import depthwise, grown, looked_up, many, product, spread, turned, wide_conv
+from steps_long import start as start_long
 from steps_movement import (
     concat,
     depth_space,
@@ -75,17 +78,23 @@ FAMILIES: dict[str, tuple[Step, ...]] = {
     "recurrent": (recurrent, recurrent, unary, binary, transpose, slice_, concat, matmul, squeeze, reduce),
     "quantizer": (conv, conv, conv, conv, conv_transpose, matmul, matmul, gemm, attention, pool, pool, concat, residual,
                   binary, binary, clip, resize, transpose, reshape, split, slice_, squeeze, pad, gather, softmax, swish,
-                  squeeze_excite, unary, unary, batch_norm, layer_norm, layer_norm_parts, gelu, prelu, where, reduce),
+                  squeeze_excite, unary, unary, batch_norm, layer_norm, layer_norm_parts, gelu, prelu, where, reduce,
+                  product, product, product, wide_conv, wide_conv),
     "all": tuple(dict.fromkeys((*GENERIC, conv, pool, batch_norm, matmul, gemm, einsum, integers, compare, cast, prelu,
                                 layer_norm, resize, attention, recurrent, swish, residual, squeeze_excite, arg))),
 }
 
+COPIES = (spread, spread, turned, turned, grown, grown, looked_up)
+FAMILIES["long"] = (*COPIES, *COPIES, *(product,) * 5, *(wide_conv,) * 4, depthwise, depthwise, many, many,
+                    *dict.fromkeys(GENERIC), reduce, softmax, arg, top_k, cumsum, gather_elements, scatter_nd,
+                    layer_norm, pool, batch_norm, attention, resize, compare, cast)
 FAMILIES["control"] = (branch, branch, loop, loop, scan, *GENERIC[:14])
 FAMILIES["quantized"] = (quantized,) * 6 + (weights_only,)
 FAMILIES["halves"] = (halves,)
 FAMILIES["open"] = (*GENERIC, conv, pool, matmul, gemm, layer_norm, softmax, attention, reduce, loop, branch)
 FAMILIES["opdefs"] = (*(from_opdef,) * 40, *GENERIC)
 OPSETS = {"quantized": (21,), "halves": (23,), "opdefs": (7, 9, 11, 13, 15, 18, 18, 18, 20, 21, 22, 23, 24, 25)}
+LONG = 0.3  # of the models of other families start with axes beside thresholds (sizes.py)
 TAME = ("open", "quantized", "halves", "quantizer")  # their answers are not two oracles'
 
 
@@ -93,25 +102,29 @@ def start(b: Builder, family: str) -> None:
     n = int(some(b, 1, 1, 2))
     if family == "convnet":
         rank = int(some(b, 1, 2, 2, 2, 2, 3))
-        b.input(b.random((n, int(some(b, *SMALL, 32)), *(number(b, 1, 14) for _ in range(rank)))))
+        small = (n, int(some(b, *SMALL, 32)), *(number(b, 1, 14) for _ in range(rank)))
+        b.input(b.random(long_shape(b, 2 + rank, 1) if chance(b, LONG) else small))
     elif family == "transformer":
         shapes = ((n, int(some(b, *SMALL)), int(some(b, *SMALL, 24, 32))), (int(some(b, *SMALL)), int(some(b, *SMALL))),
                   (2, 3, 5, 7))
-        b.input(b.random(some(b, *shapes)))
+        b.input(b.random(long_shape(b, number(b, 2, 4)) if chance(b, LONG) else some(b, *shapes)))
     elif family == "quantizer":
         start(b, str(some(b, "convnet", "convnet", "transformer")))
     elif family == "quantized":
         start_quantized(b)
     elif family == "halves":
         start_halves(b)
+    elif family == "long":
+        start_long(b)
     elif family == "open":
         n, s = FIRST["n"], FIRST["s"]
         b.input(b.random(some(b, (n, s), (n, s, 8), (n, 3, s), (n, 3, s, 5), (s, n, 4), (2, s, 6), (n, 16))))
     elif family == "recurrent":
-        b.input(b.random((number(b, 1, 6), n, int(some(b, *SMALL)))))
+        b.input(b.random((number(b, 1, 6), n, size(b, 12))))
     else:
         rank = number(b, 0, 6) if chance(b, 0.3) else number(b, 2, 4)
-        b.input(b.random(tuple(number(b, 1, 7) if chance(b, 0.97) else 0 for _ in range(rank))))
+        short = tuple(number(b, 1, 7) if chance(b, 0.97) else 0 for _ in range(rank))
+        b.input(b.random(long_shape(b, rank) if chance(b, LONG) and rank else short))
         b.input(b.random((2, 3, 4, 5)))
         b.input(b.random((3, 4), some(b, np.int64, np.int32, np.bool_)))
 

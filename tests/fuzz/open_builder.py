@@ -12,23 +12,27 @@ import numpy as np
 import onnx
 from builder import Builder, unfit
 from onnx import helper
+from sizes import OPEN, near
+from steps import chance, number, some
 
 from monobloc.ir.dims import Sizes
 
-FIRST = {"n": 11, "s": 19}
-MOST = {"n": 12, "s": 24}
+FIRST = dict(zip(("n", "s"), OPEN, strict=True))
+MOST = ({"n": 12, "s": 24}, {"n": 12, "s": 24}, {"n": 33, "s": 24}, {"n": 12, "s": 130})
 
 
 class OpenBuilder(Builder):
     def __init__(self, seed: int, opset: int = 18) -> None:
         super().__init__(seed, opset)
-        self.sizes = [{k: int(self.rng.integers(1, m + 1)) for k, m in MOST.items()} for _ in range(3)]
+        most: dict[str, int] = some(self, *MOST)  # type: ignore[assignment]
+        self.sizes = [{k: near(self, m) if chance(self) else number(self, 1, m) for k, m in most.items()}
+                      for _ in range(3)]
         self.sizes[0]["n"] = 1  # an axis of one element is another program
         self.elsewhere: list[dict[str, np.ndarray]] = [{} for _ in self.sizes]
-        ranged = [bool(self.rng.random() < 0.6) for _ in MOST]
+        ranged = [bool(self.rng.random() < 0.6) for _ in most]
         self.asked: Mapping[str, Sizes] = {
             k: range(1, m + 1) if r else tuple(sorted({FIRST[k], *(s[k] for s in self.sizes)}))
-            for (k, m), r in zip(MOST.items(), ranged, strict=True)}
+            for (k, m), r in zip(most.items(), ranged, strict=True)}
 
     def _leaf(self, kind: list[str], letter: str, array: np.ndarray) -> str:
         array = np.asarray(array)

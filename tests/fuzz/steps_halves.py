@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from builder import BF16, Builder
 from onnx import TensorProto
+from sizes import long_shape, size
 from steps import broadcast_partner, chance, number, some
 from tolerance import differs
 
@@ -24,7 +25,8 @@ class HalfBuilder(Builder):
 
 
 def start(b: Builder) -> str:
-    return b.input(b.random((number(b, 1, 3), number(b, 1, 9), int(some(b, 1, 7, 8, 16, 17, 33))), _type(b)))
+    short = (number(b, 1, 3), number(b, 1, 9), int(some(b, 1, 7, 8, 16, 17, 33)))
+    return b.input(b.random(long_shape(b, 3) if chance(b, 0.3) else short, _type(b)))
 
 
 def _type(b: Builder) -> object:
@@ -40,7 +42,7 @@ def halves(b: Builder) -> str:
     if kind <= 3:
         return b.one(str(some(b, "Add", "Mul", "Sub", "Max", "Min")), x, broadcast_partner(b, x, v.dtype))
     if kind == 4 and v.ndim > 1:
-        return b.one("MatMul", x, b.leaf((v.shape[-1], int(some(b, 1, 5, 8, 32))), v.dtype))
+        return b.one("MatMul", x, b.leaf((v.shape[-1], size(b, v.size // max(1, v.shape[-1]), p=0.4)), v.dtype))
     if kind == 5 and v.ndim > 1:
         return b.one(str(some(b, "ReduceMean", "ReduceMax", "ReduceSum", "ReduceL2")), x, b.ints(-1), keepdims=1)
     if kind == 6:

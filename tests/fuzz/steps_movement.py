@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from builder import Builder
+from sizes import size
 from steps import anything, chance, number, some
 
 
@@ -18,7 +19,8 @@ def concat(b: Builder) -> str:
         fit = [n for n, y in b.values.items() if y.dtype == v.dtype and y.ndim == v.ndim
                and all(p == q for k, (p, q) in enumerate(zip(v.shape, y.shape, strict=True)) if k != axis)]
         how = number(b, 0, 2)
-        shape = tuple(number(b, 0, 4) if k == axis else d for k, d in enumerate(v.shape))
+        more = number(b, 0, 4) if chance(b, 0.8) else size(b, v.size, 128)
+        shape = tuple(more if k == axis else d for k, d in enumerate(v.shape))
         ins.append(b.leaf(shape, v.dtype) if how == 0 else fit[number(b, 0, len(fit) - 1)])
     b.rng.shuffle(ins)
     return b.one("Concat", *ins, axis=axis - v.ndim * number(b, 0, 1), exact=True)
@@ -66,16 +68,16 @@ def reshape(b: Builder) -> str:
     x = anything(b)
     if not x:
         return ""
-    size = b.values[x].size
-    if size == 0 or chance(b, 0.2):
+    left = b.values[x].size
+    if left == 0 or chance(b, 0.2):
         return b.one("Flatten", x, axis=number(b, 0, b.values[x].ndim), exact=True)
     shape = []
     for _ in range(number(b, 0, 4)):
-        d = int(some(b, *[d for d in range(1, min(size, 40) + 1) if size % d == 0]))
+        d = int(some(b, *[d for d in range(1, min(left, 130) + 1) if left % d == 0]))
         shape.append(d)
-        size //= d
-    if size > 1 or not shape:
-        shape.insert(number(b, 0, len(shape)), -1 if chance(b) else size)
+        left //= d
+    if left > 1 or not shape:
+        shape.insert(number(b, 0, len(shape)), -1 if chance(b) else left)
     return b.one("Reshape", x, b.ints(*shape), exact=True)
 
 
@@ -107,15 +109,21 @@ def expand(b: Builder) -> str:
     x = anything(b)
     if not x or b.values[x].size > 5000 or b.values[x].ndim > 5:
         return ""
-    shape = [int(some(b, 2, 3)) if d == 1 and chance(b) else d for d in b.values[x].shape]
-    return b.one("Expand", x, b.ints(*([number(b, 1, 2)] if chance(b, 0.3) else []), *shape), exact=True)
+    shape = list(b.values[x].shape)
+    for k, d in enumerate(shape):
+        if d == 1 and chance(b):
+            shape[k] = size(b, int(np.prod(shape)), p=0.5)
+    return b.one("Expand", x, b.ints(*([size(b, int(np.prod(shape)))] if chance(b, 0.3) else []), *shape), exact=True)
 
 
 def tile(b: Builder) -> str:
     x = anything(b)
     if not x or b.values[x].size > 5000:
         return ""
-    return b.one("Tile", x, b.ints(*(number(b, 1, 2) for _ in b.values[x].shape)), exact=True)
+    times = [number(b, 1, 2) for _ in b.values[x].shape]
+    if times and chance(b, 0.3):
+        times[number(b, 0, len(times) - 1)] = size(b, b.values[x].size * int(np.prod(times)))
+    return b.one("Tile", x, b.ints(*times), exact=True)
 
 
 def depth_space(b: Builder) -> str:
@@ -133,7 +141,7 @@ def gather(b: Builder) -> str:
     n = b.values[x].shape[axis]
     if not n:
         return ""
-    shape = tuple(some(b, (), (3,), (2, 2), (1,), (0,)))
+    shape = tuple(some(b, (), (3,), (2, 2), (1,), (0,), (size(b, b.values[x].size // n),)))
     index = b.rng.integers(-n, n, shape).astype(some(b, np.int64, np.int32))
     return b.one("Gather", x, b.constant(index) if chance(b) else b.input(index), axis=axis, exact=True)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from builder import Builder
-from steps import SMALL, chance, number, some
+from sizes import size
+from steps import chance, number, some
 
 
 def matmul(b: Builder) -> str:
@@ -12,7 +13,7 @@ def matmul(b: Builder) -> str:
     if not x:
         return ""
     shape = b.values[x].shape
-    k, n = shape[-1], int(some(b, *SMALL, 31, 64, 100))
+    k, n = shape[-1], size(b, max(1, b.values[x].size // max(1, shape[-1])), p=0.4)
     how = number(b, 0, 4)
     scale = np.float32(1 / np.sqrt(max(1, k)))
     if how == 0:
@@ -34,7 +35,8 @@ def matmul_left(b: Builder) -> str:
     x = b.pick(low=2)
     if not x:
         return ""
-    w = b.constant(b.random((number(b, 1, 20), b.values[x].shape[-2])) * np.float32(0.3))
+    m = size(b, b.values[x].size // max(1, b.values[x].shape[-2]))
+    w = b.constant(b.random((m, b.values[x].shape[-2])) * np.float32(0.3))
     return b.one("MatMul", w, x)
 
 
@@ -43,7 +45,7 @@ def gemm(b: Builder) -> str:
     if not x:
         return ""
     m, k = b.values[x].shape
-    ta, tb, n = number(b, 0, 1), number(b, 0, 1), int(some(b, *SMALL, 40))
+    ta, tb, n = number(b, 0, 1), number(b, 0, 1), size(b, min(m, k), p=0.4)
     if ta:
         m, k = k, m
     w = b.leaf((n, k) if tb else (k, n))
@@ -178,7 +180,7 @@ def recurrent(b: Builder) -> str:
         return ""
     t, n, c = b.values[x].shape
     kind = str(some(b, "LSTM", "GRU", "RNN"))
-    gates, h = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], int(some(b, 1, 3, 8, 17))
+    gates, h = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], size(b, t * n, 65)
     direction = str(some(b, "forward", "reverse", "bidirectional"))
     d = 2 if direction == "bidirectional" else 1
     ins = [x, b.constant(b.random((d, gates * h, c)) * np.float32(0.3)),

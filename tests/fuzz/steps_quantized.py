@@ -9,6 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 from builder import Builder
+from sizes import long_shape, size
 from steps import chance, number, some
 
 POWERS = (2.0**-7, 2.0**-6, 2.0**-5, 2.0**-4)
@@ -22,6 +23,7 @@ def start(b: Builder) -> str:
     """A quantized input, or floats that the model quantizes"""
     rank = int(some(b, 2, 3, 4, 4))
     shape = (number(b, 1, 2), int(some(b, 3, 4, 8, 16, 17)), *(number(b, 2, 9) for _ in range(rank - 2)))
+    shape = long_shape(b, rank, 1) if chance(b, 0.3) else shape
     if chance(b):
         return dequantized(b, b.input(_integers(b, shape, _type(b))))
     return requantized(b, b.input(b.random(shape)), True)
@@ -42,7 +44,7 @@ def weights_only(b: Builder) -> str:
     x = b.pick(low=2)
     if not x or b.values[x].size > 20000 or 0 in b.values[x].shape:
         return ""
-    k, n = b.values[x].shape[-1], int(some(b, 1, 5, 8, 17, 32))
+    k, n = b.values[x].shape[-1], size(b, b.values[x].size // b.values[x].shape[-1], p=0.4)
     dtype = some(b, np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.uint4)
     low, high = (-8, 8) if dtype is ml_dtypes.int4 else (0, 16) if dtype is ml_dtypes.uint4 else (0, 100)
     w = b.constant(b.rng.integers(low, high, (k, n)).astype(dtype))
@@ -122,7 +124,7 @@ def _conv(b: Builder, x: str) -> str:
         return ""
     c = shape[1]
     group = int(some(b, 1, 1, c))
-    m = group * int(some(b, 1, 2)) if group > 1 else int(some(b, 3, 8, 16, 19))
+    m = group * int(some(b, 1, 2)) if group > 1 else size(b, b.values[x].size // c, 192, p=0.4)
     kernel = [number(b, 1, min(3, d)) for d in shape[2:]]
     w = _weight(b, (m, c // group, *kernel), 0)
     attrs: dict[str, object] = {"pads": [number(b, 0, 1) for _ in kernel * 2]} if chance(b) else {}
@@ -133,7 +135,8 @@ def _conv(b: Builder, x: str) -> str:
 
 
 def _matmul(b: Builder, x: str) -> str:
-    k, n = b.values[x].shape[-1], int(some(b, 1, 4, 8, 17, 32))
+    k = b.values[x].shape[-1]
+    n = size(b, b.values[x].size // k, p=0.4)
     if chance(b, 0.8):
         return b.one("MatMul", x, _weight(b, (k, n), 1), exact=True)
     return b.one("MatMul", x, dequantized(b, b.input(_integers(b, (k, n), _type(b)))), exact=True)
@@ -142,7 +145,8 @@ def _matmul(b: Builder, x: str) -> str:
 def _gemm(b: Builder, x: str) -> str:
     if b.values[x].ndim != 2:
         return ""
-    k, n = b.values[x].shape[1], int(some(b, 1, 4, 8, 17, 32))
+    k = b.values[x].shape[1]
+    n = size(b, b.values[x].shape[0], p=0.4)
     turned = number(b, 0, 1)
     w = _weight(b, (n, k) if turned else (k, n), 1 - turned)
     return b.one("Gemm", x, w, *_bias(b, n), transB=turned, exact=True)

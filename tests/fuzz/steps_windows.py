@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from builder import Builder
-from steps import SMALL, chance, number, some
+from sizes import size
+from steps import chance, number, some
 
 
 def _window(b: Builder, spatial: tuple[int, ...]) -> dict[str, object]:
@@ -32,7 +33,7 @@ def conv(b: Builder) -> str:
     c, attrs = shape[1], _window(b, shape[2:])
     divisors = [g for g in range(1, c + 1) if c % g == 0]
     group = int(some(b, 1, 1, 1, c, *divisors))
-    m = group * int(some(b, 1, 1, 2, 3)) if group > 1 else int(some(b, *SMALL, 33, 40, 64))
+    m = group * int(some(b, 1, 1, 2, 3)) if group > 1 else size(b, max(1, b.values[x].size // c), 192, p=0.4)
     w = b.random((m, c // group, *attrs["kernel_shape"])) / np.sqrt(c // group * np.prod(attrs["kernel_shape"]))
     ins = [x, b.constant(w.astype(np.float32))]
     if chance(b, 0.7):
