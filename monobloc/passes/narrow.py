@@ -169,7 +169,7 @@ def _can_read(n: Node, v: Value, s: Stored) -> bool:
 
 def _per_row(scale: Array) -> bool:
     """Whether it scales terms of the sum alike in every matrix, so that the left operand may be scaled instead"""
-    return scale.size == scale.shape[-2] > 1
+    return bool(scale.size == scale.shape[-2] > 1)
 
 
 def _rewrite(g: Graph, n: Node, v: Value, s: Stored, known: dict[tuple[Value, str], Value]) -> None:
