@@ -11,6 +11,7 @@ import ctypes
 import math
 import re
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -223,7 +224,7 @@ class CompiledModel:
         self.set_dims(**{name: n for name, (n, _) in found.items()})
 
     def _write(self, view: np.ndarray, name: str, value: Any) -> None:
-        array = np.asarray(value)
+        array = _array(value, f"input `{name}`")
         if array.dtype == "S1" and array.shape == (*view.shape, view.dtype.itemsize):  # letters, as they lie
             array = np.ascontiguousarray(array).view(view.dtype).reshape(view.shape)
         if view.dtype.kind == "S":
@@ -283,6 +284,16 @@ class Sizes:
         rest = iter(flat)
         found = [tuple(next(rest) for _ in range(r)) for r in ranks]
         return [shape[: v.ndim] for shape, v in zip(found, (*ins, *outs), strict=True)]
+
+
+def _array(value: Any, what: str) -> np.ndarray:
+    """What is given as numpy has it. Of PyTorch's tensors numpy refuses bfloat16, parameters, and what lies elsewhere."""
+    torch = sys.modules.get("torch")  # who gives a tensor has imported it
+    if torch is None or not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    from monobloc.frontend.torch.tensors import array_of
+
+    return array_of(value, what)
 
 
 def _aligned(size: int) -> np.ndarray:

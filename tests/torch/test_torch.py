@@ -19,6 +19,7 @@ from monobloc.cli import run
 from monobloc.eager import Session
 from monobloc.errors import MonoblocError
 from monobloc.frontend import Choices, load_model
+from monobloc.frontend.torch.tensors import tensor_of
 
 Pair = namedtuple("Pair", "mean peak")
 
@@ -48,6 +49,11 @@ class Sizes(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, int, torch.Tensor]:
         return torch.relu(self.layer(x)).mean(1), x.shape[0], y.reshape(-1) / x.shape[1]
+
+
+class Double(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
 
 
 BATCH = torch.export.Dim("batch", max=64)
@@ -114,6 +120,20 @@ def test_a_module_in_training_is_compiled_as_in_evaluation() -> None:
     assert module.training and any("training" in n for n in found.notes)
     x = torch.randn(2, 3)
     assert not differs(next(iter(interpreted(found, (x,)).values())), eager(module.eval(), (x,))[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int8])
+def test_any_tensor_is_taken_as_it_is(dtype: torch.dtype, cache: Path) -> None:
+    """What numpy takes of none: bfloat16, a parameter, the imaginary part of a conjugate"""
+    m = monobloc.compile(Double().eval(), (torch.ones(2, 3, dtype=dtype),), dynamic_shapes={"x": {0: BATCH}},
+                         dim={"batch": range(1, 5)}, lto="none", cache=cache)
+    given = [torch.arange(-4, 5).reshape(3, 3).to(dtype), torch.arange(6).reshape(3, 2).to(dtype).t()]
+    if dtype is torch.float32:
+        given += [nn.Parameter(given[0]), torch.randn(2, 3, dtype=torch.complex64).conj().imag]
+    for x in given:
+        torch.testing.assert_close(tensor_of(m(x)), (x * 2).detach(), rtol=0, atol=0)
+    with pytest.raises(MonoblocError, match="input `x` is sparse"):
+        m(torch.ones(2, 3, dtype=dtype).to_sparse())
 
 
 def test_inputs_that_change_in_place_are_outputs() -> None:

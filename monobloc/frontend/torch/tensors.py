@@ -33,7 +33,7 @@ def array_of(t: Any, what: str) -> np.ndarray:
     if t.is_meta:
         raise UnsupportedError(f"{what} is on the device `meta` and has no data")
     dtype = dtype_of(t.dtype)
-    t = t.detach().cpu().contiguous()
+    t = t.detach().cpu().resolve_neg().contiguous()
     if dtype is DType.BF16:
         found: np.ndarray = t.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return found
