@@ -287,7 +287,7 @@ class Sizes:
 
 
 def _array(value: Any, what: str) -> np.ndarray:
-    """What is given as numpy has it. Of PyTorch's tensors numpy refuses bfloat16, parameters, and what lies elsewhere."""
+    """As numpy has it. Of PyTorch's tensors numpy refuses bfloat16, parameters, and what lies elsewhere."""
     torch = sys.modules.get("torch")  # who gives a tensor has imported it
     if torch is None or not isinstance(value, torch.Tensor):
         return np.asarray(value)

@@ -16,6 +16,7 @@ import numpy as np
 from monobloc.errors import ModelError
 from monobloc.ir.expr import Expr, Fn, all_of, call, cast, idx, lift, reduce, select
 from monobloc.ir.graph import Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops import Case, OpDef
 from monobloc.ops.build import cast_to
@@ -51,8 +52,10 @@ def rows(x: Fn, i: Sequence[Expr], axes: Sequence[int]) -> Fn:
 
 
 def mean_of(extents: Sequence[int], row: Fn) -> Expr:
-    total = reduce("sum", extents, row)
-    return call("mul", total, lift(1 / max(math.prod(extents), 1), total.dtype))
+    total, count = reduce("sum", extents, row), math.prod(extents)
+    if is_open(count):
+        return call("mul", total, call("div", lift(1, total.dtype), lift(count, total.dtype)))
+    return call("mul", total, lift(1 / max(count, 1), total.dtype))
 
 
 def moments(extents: Sequence[int], row: Fn) -> tuple[Expr, Expr]:

@@ -8,6 +8,7 @@ spectrum is made of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -62,7 +63,7 @@ def transform(b: Any, n: Any, x: Value, axis: int, length: int | None, inverse: 
     perm = [k for k in range(rank - 1) if k != axis] + [axis, rank - 1]
     rows = [x.shape[k] for k in perm[:-2]]
     wide = cast_to(b, x, DType.F64)
-    flat = b.one("Reshape", b.one("Transpose", wide, perm=perm), shape=[int(np.prod(rows)), taken, parts])
+    flat = b.one("Reshape", b.one("Transpose", wide, perm=perm), shape=[math.prod(rows), taken, parts])
     if full < SHORT:
         y = _short(b, flat, full, inverse, onesided)
     else:

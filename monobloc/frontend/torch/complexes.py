@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from monobloc.frontend.torch import elementwise
@@ -21,6 +20,7 @@ from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import spectral
+from monobloc.ops.elementwise import broadcast_shapes
 
 MOVED = (*MOVES, "clone.default", "alias.default", "detach.default", "contiguous.default", "sum.dim_IntList",
          "mean.dim")
@@ -93,7 +93,7 @@ def add(op: str) -> Reader:
 
 
 def _broadcast(n: AtenNode, v: Value, a: Complex, b: Complex) -> Value:
-    return n.expand(v, list(np.broadcast_shapes(a.re.shape, b.re.shape)))
+    return n.expand(v, list(broadcast_shapes(a.re.shape, b.re.shape)))
 
 
 def mul(n: AtenNode) -> Results:

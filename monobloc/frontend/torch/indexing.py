@@ -13,6 +13,7 @@ from monobloc.frontend.torch.sized import index as sized_index
 from monobloc.frontend.torch.sized import index_put as sized_index_put
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.elementwise import broadcast_shapes
 
 BOOL, I64 = DType.BOOL, DType.I64
 
@@ -70,7 +71,7 @@ def advanced(n: AtenNode, x: Value) -> tuple[list[int], list[Value]]:
 
 def as_tuples(n: AtenNode, found: Sequence[Value]) -> Value:
     """Indices of several axes, broadcast, as tuples in a last axis"""
-    shape = list(np.broadcast_shapes(*[v.shape for v in found]))
+    shape = list(broadcast_shapes(*[v.shape for v in found]))
     wide = [n.reshape(n.expand(n.cast(v, I64), shape), [*shape, 1]) for v in found]
     return n.b.emit("Concat", wide, {"axis": len(shape)})[0] if len(wide) > 1 else wide[0]
 
@@ -216,7 +217,7 @@ def _scatter(n: AtenNode, x: Value, at: Value, src: Value, axis: int, kind: str)
 def masked_scatter(n: AtenNode) -> Results:
     """The k-th element that the mask marks becomes the k-th of the source."""
     x, mask = n.x(), n.x("mask")
-    shape = list(np.broadcast_shapes(x.shape, mask.shape))
+    shape = list(broadcast_shapes(x.shape, mask.shape))
     x, mask = n.expand(x, shape), n.expand(n.cast(mask, BOOL), shape)
     flat = n.cast(n.reshape(mask, [-1]), I64)
     place = n.one("CumSum", flat, axis=0, exclusive=1, reverse=0)

@@ -10,9 +10,11 @@ import numpy as np
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.frontend.torch.tensors import dtype_of
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
+from monobloc.ops.elementwise import broadcast_shapes
 from monobloc.ops.indexing import gather_const
-from monobloc.ops.movement import pad, slice_of
+from monobloc.ops.movement import ENDLESS, pad, slice_of, slice_range
 
 
 # -- shapes -------------------------------------------------------------------------------------------
@@ -105,14 +107,15 @@ def select(n: AtenNode) -> Results:
     d = x.shape[axis]
     if not -d <= at < d:
         n.fail(f"takes element {at} of axis {axis} of {x.type}")
-    y = n.cut(x, axis, at % d, 1)
+    y = n.cut(x, axis, at + d if at < 0 else at, 1)
     return n.reshape(y, [*x.shape[:axis], *x.shape[axis + 1 :]])
 
 
 def bounds(n: AtenNode, d: int) -> tuple[int, int, int]:
     """(first, count, step) of start:end:step on an axis of size d, where PyTorch's ends are limited to it"""
-    found = range(*slice(n.get("start"), n.get("end"), n.get("step", 1)).indices(d))
-    return (found.start, len(found), found.step) if len(found) else (0, 0, 1)
+    start, end = n.get("start") or 0, n.get("end")
+    first, step, count = slice_range(start, ENDLESS[1] if end is None else end, n.get("step", 1), d)
+    return (first, count, step) if count != 0 else (0, 0, 1)
 
 
 def sliced(n: AtenNode) -> Results:
@@ -123,8 +126,8 @@ def sliced(n: AtenNode) -> Results:
 
 def narrow(n: AtenNode) -> Results:
     x, axis = n.x(), n.axis()
-    first = n.number("start")
-    return n.cut(x, axis, int(first) % max(x.shape[axis], 1), n["length"])
+    first = int(n.number("start")) if isinstance(n["start"], Value) else n["start"]
+    return n.cut(x, axis, first + x.shape[axis] if first < 0 else first, n["length"])
 
 
 def parts(n: AtenNode, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
@@ -157,12 +160,19 @@ def unbind(n: AtenNode) -> Results:
     return [n.reshape(v, left) for v in parts(n, x, axis, [1] * x.shape[axis])]
 
 
+def windows(n: AtenNode, x: Value, axis: int, step: int, taps: np.ndarray) -> Value:
+    """An axis as two: windows that begin every `step` elements, and their `taps`"""
+    count = (x.shape[axis] - int(taps[-1]) - 1) // step + 1
+    if not is_open(count):
+        return gather_const(n.b, x, np.arange(count)[:, None] * step + taps, axis)
+    begins = n.reshape(n.b.emit("Iota", [], {"start": 0, "delta": step, "size": count})[0], [count, 1])
+    return n.onnx("Gather", x, n.one("Add", begins, n.b.const(taps)), axis=axis)[0]
+
+
 def unfold(n: AtenNode) -> Results:
     """Windows along one axis, as a last axis"""
     x, axis, size, step = n.x(), n.axis("dimension"), n["size"], n["step"]
-    count = (x.shape[axis] - size) // step + 1
-    at = np.arange(count)[:, None] * step + np.arange(size)
-    y = gather_const(n.b, x, at, axis)
+    y = windows(n, x, axis, step, np.arange(size))
     perm = [k for k in range(y.type.rank) if k != axis + 1]
     return n.transpose(y, [*perm, axis + 1])
 
@@ -175,7 +185,11 @@ def diagonal(n: AtenNode) -> Results:
     first = max(-offset, 0), max(offset, 0)
     count = max(min(rows - first[0], columns - first[1]), 0)
     flat = n.reshape(x, [*x.shape[:-2], rows * columns])
-    at = (np.arange(count) + first[0]) * columns + np.arange(count) + first[1]
+    start, step = first[0] * columns + first[1], columns + 1
+    if is_open(count) or is_open(step):
+        at = n.b.emit("Iota", [], {"start": start, "delta": step, "size": count})[0]
+        return n.onnx("Gather", flat, at, axis=flat.type.rank - 1)[0]
+    at = start + np.arange(count) * step
     return gather_const(n.b, flat, at, flat.type.rank - 1)
 
 
@@ -269,25 +283,25 @@ def slice_scatter(n: AtenNode) -> Results:
     x, axis = n.x(), n.axis()
     first, count, step = bounds(n, x.shape[axis])
     src = n.expand(n.cast(n.x("src"), x.dtype), [count if k == axis else d for k, d in enumerate(x.shape)])
-    return put(n, x, src, axis, range(first, first + count * step, step))
+    return put(n, x, src, axis, first, count, step)
 
 
 def select_scatter(n: AtenNode) -> Results:
-    x, axis, at = n.x(), n.axis(), n["index"] % max(n.x().shape[n.axis()], 1)
+    x, axis, at = n.x(), n.axis(), n["index"]
     src = n.reshape(n.cast(n.x("src"), x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
-    return put(n, x, src, axis, range(at, at + 1))
+    return put(n, x, src, axis, at + x.shape[axis] if at < 0 else at, 1)
 
 
-def put(n: AtenNode, x: Value, src: Value, axis: int, at: range) -> Value:
-    """`src` at these places of an axis: put together of what stands before, between and after"""
-    d, count = x.shape[axis], len(at)
+def put(n: AtenNode, x: Value, src: Value, axis: int, first: int, count: int, step: int = 1) -> Value:
+    """`src` at so many places of an axis: put together of what stands before, between and after"""
+    d = x.shape[axis]
     if not count:
         return x
-    if at.step == 1:
-        around = [n.cut(x, axis, 0, at.start), src, n.cut(x, axis, at.start + count, d - at.start - count)]
+    if step == 1:
+        around = [n.cut(x, axis, 0, first), src, n.cut(x, axis, first + count, d - first - count)]
         return joined(n, [v for v in around if v.shape[axis]], axis)
     source = np.full(d, -1)
-    source[list(at)] = d + np.arange(count)
+    source[first : first + count * step : step] = d + np.arange(count)
     order = np.where(source < 0, np.arange(d), source)
     return gather_const(n.b, joined(n, [x, src], axis), order, axis)
 
@@ -340,7 +354,7 @@ def meshgrid(n: AtenNode) -> Results:
 
 def broadcast_tensors(n: AtenNode) -> Results:
     values = n.values("tensors")
-    shape = list(np.broadcast_shapes(*[v.shape for v in values]))
+    shape = list(broadcast_shapes(*[v.shape for v in values]))
     return [n.expand(v, shape) for v in values]
 
 

@@ -21,6 +21,7 @@ from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.sized_shapes import sized_shape
 from monobloc.frontend.torch.tensors import dtype_of
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 from monobloc.ops import onnx_reader
 from monobloc.ops.build import Builder, cast_to
@@ -150,6 +151,9 @@ class AtenNode:
             return self.cast(v, dtype)
         if isinstance(v, complex):
             self.unsupported("a complex number")
+        if is_open(v):  # a size as a number: a run computes it, where it decides no shapes
+            size = self.b.const(v)
+            return self.cast(size if dtype.is_int else self.b.in_run(size) or size, dtype)
         if dtype.is_int and isinstance(v, int):  # as C wraps it
             bits = 8 * dtype.size
             v &= (1 << bits) - 1

@@ -16,7 +16,7 @@ def given(n: AtenNode, name: str, size: int | list[int], otherwise: int, dtype: 
     """A parameter, or what stands for one that is absent"""
     v = n.get(name)
     shape = [size] if isinstance(size, int) else size
-    return n.cast(v, dtype) if isinstance(v, Value) else n.b.const(np.full(shape, otherwise), dtype)
+    return n.cast(v, dtype) if isinstance(v, Value) else n.expand(n.scalar(otherwise, dtype), shape)
 
 
 # -- with given statistics ----------------------------------------------------------------------------

@@ -93,8 +93,8 @@ def attention(n: AtenNode) -> Results:
     scores = n.one("MatMul", n.one("Mul", q, n.scalar(scale, q.dtype)), n.swap(k))
     mask = n.get("attn_mask")
     if n.get("is_causal"):
-        rows, columns = scores.shape[-2:]
-        mask = n.b.const(np.tri(rows, columns, dtype=bool))
+        true = n.expand(n.scalar(True, DType.BOOL), scores.shape[-2:])
+        mask = n.onnx("Trilu", true, upper=0)[0]
     return n.one("MatMul", masked_softmax(n, scores, mask), v)
 
 

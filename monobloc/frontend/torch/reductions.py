@@ -90,7 +90,9 @@ def spread(n: AtenNode, keep: bool) -> tuple[Value, Value]:
     apart = n.one("Sub", x, mean)
     count = math.prod(x.shape[a] for a in axes)
     total = n.fold("ReduceSum", n.one("Mul", apart, apart), axes, keep)
-    left = max(count - correction_of(n), 0.0)
+    correction = correction_of(n)
+    left = count - (int(correction) if correction.is_integer() else correction)
+    left = left if left > 0 else 0
     variance = n.one("Div", total, n.scalar(left, x.dtype))
     return variance, mean if keep else n.reshape(mean, variance.shape)
 

@@ -20,6 +20,7 @@ from monobloc.frontend.torch.elementwise import READERS as ELEMENTWISE
 from monobloc.frontend.torch.node import AtenNode, DataNumber, Reader, Results, holds
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
+from monobloc.ops.elementwise import broadcast_shapes
 from monobloc.ops.sized import Ragged
 
 HINT = "give it a fixed size: `torch.where`, `topk`"
@@ -279,7 +280,7 @@ def masked_select(n: AtenNode) -> Results:
         if rank_of(x) != 1 or rank_of(mask) != 1:
             n.unsupported("masked_select of several dimensions on a tensor whose size depends on data")
         return onnx(n, "Gather", x, marked(n, mask), axis=0)
-    shape = list(np.broadcast_shapes(x.shape, mask.shape))
+    shape = list(broadcast_shapes(x.shape, mask.shape))
     return ragged_rows(n, n.expand(x, shape), n.expand(mask, shape))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
+from monobloc.frontend.torch.movement import windows
 from monobloc.frontend.torch.node import AtenNode, Reader, Results
 from monobloc.ir.graph import Value
+from monobloc.ir.symbolic import factor, is_open
 from monobloc.ir.types import DType
 from monobloc.ops.indexing import gather_const
 
@@ -131,7 +134,16 @@ def scales_of(n: AtenNode, x: Value) -> tuple[list[int], list[float | None]]:
         return list(size), factors or [None] * len(spatial)
     if size is not None:
         return list(size), [None] * len(spatial)
-    return [int(d * f) for d, f in zip(spatial, factors, strict=True)], list(factors)
+    return [_times(d, f) for d, f in zip(spatial, factors, strict=True)], list(factors)
+
+
+def _times(d: int, f: float) -> int:
+    """Rounded down; open sizes stay open where the factor is a whole number, or a half, a quarter, ..."""
+    if is_open(d) and float(f).is_integer():
+        return d * int(f)
+    if is_open(d) and math.frexp(f)[0] == 0.5:
+        return d // int(1 / f)
+    return int(d * f)
 
 
 def upsample(mode: str) -> Reader:
@@ -159,9 +171,10 @@ def antialiased(kind: str) -> Reader:
     def read(n: AtenNode) -> Results:
         x = n.x("input" if "input" in n.args else "self")
         sizes, factors = scales_of(n, x)
-        for k, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
-            units = torch.eye(x.shape[2 + k], dtype=torch.float64)[None, None]
-            weights = op(units, [size, x.shape[2 + k]], bool(n["align_corners"]), factor, None)[0, 0].T
+        for k, (size, scale) in enumerate(zip(sizes, factors, strict=True)):
+            d = int(x.shape[2 + k])
+            units = torch.eye(d, dtype=torch.float64)[None, None]
+            weights = op(units, [int(size), d], bool(n["align_corners"]), scale, None)[0, 0].T
             x = along(n, x, 2 + k, weights.numpy())
         return x
 
@@ -170,7 +183,8 @@ def antialiased(kind: str) -> Reader:
 
 def _whole_sizes(x: Value, sizes: list[int], factors: list[float | None]) -> bool:
     """Whether the factors are exactly what the sizes say"""
-    return all(f is None or s == d * f for d, s, f in zip(x.shape[2:], sizes, factors, strict=True))
+    return all(f is None or (factor(s, d) == f or factor(d, s) == 1 / f if is_open(d) else s == d * f)
+               for d, s, f in zip(x.shape[2:], sizes, factors, strict=True))
 
 
 def nearest(exact: bool) -> Reader:
@@ -180,13 +194,12 @@ def nearest(exact: bool) -> Reader:
         x = n.x("input" if "input" in n.args else "self")
         sizes, factors = scales_of(n, x)
         op = torch.ops.aten._upsample_nearest_exact1d if exact else torch.ops.aten.upsample_nearest1d
-        if all(isinstance(d, int) and s % d == 0 for d, s in zip(x.shape[2:], sizes, strict=True)) and _whole_sizes(
-                x, sizes, factors):
+        if all(factor(s, d) for d, s in zip(x.shape[2:], sizes, strict=True)) and _whole_sizes(x, sizes, factors):
             return n.onnx("Resize", x, None, None, n.b.ints([*x.shape[:2], *sizes]), mode="nearest",
                           coordinate_transformation_mode="asymmetric", nearest_mode="floor")[0]
-        for k, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
-            places = torch.arange(x.shape[2 + k], dtype=torch.float64).reshape(1, 1, -1)
-            at = op(places, [size], factor).reshape(-1).numpy().astype(np.int64)
+        for k, (size, scale) in enumerate(zip(sizes, factors, strict=True)):  # each size has places of its own
+            places = torch.arange(int(x.shape[2 + k]), dtype=torch.float64).reshape(1, 1, -1)
+            at = op(places, [int(size)], scale).reshape(-1).numpy().astype(np.int64)
             x = gather_const(n.b, x, at, 2 + k)
         return x
 
@@ -215,15 +228,12 @@ def im2col(n: AtenNode) -> Results:
     low = [0, 0, *pad]
     if any(pad):
         x = n.onnx("Pad", x, n.b.ints(low + low), mode="constant")[0]
-    at = []
-    for k in range(2):
-        count = (x.shape[2 + k] - dilation[k] * (kernel[k] - 1) - 1) // stride[k] + 1
-        at.append(np.arange(kernel[k])[:, None] * dilation[k] + np.arange(count) * stride[k])
-    y = gather_const(n.b, x, at[1], 3)  # [n, c, h, kw, ow]
-    y = gather_const(n.b, y, at[0], 2)  # [n, c, kh, oh, kw, ow]
-    y = n.transpose(y, [0, 1, 2, 4, 3, 5])
-    y = n.reshape(y, [x.shape[0], x.shape[1] * kernel[0] * kernel[1], at[0].shape[1] * at[1].shape[1]])
-    return unbatched(n, y, one)
+    y = x
+    for k in (1, 0):  # [n, c, h, ow, kw], then [n, c, oh, kh, ow, kw]
+        y = windows(n, y, 2 + k, stride[k], np.arange(kernel[k]) * dilation[k])
+    rows, columns = y.shape[2], y.shape[4]
+    y = n.transpose(y, [0, 1, 3, 5, 2, 4])
+    return unbatched(n, n.reshape(y, [*x.shape[:1], x.shape[1] * kernel[0] * kernel[1], rows * columns]), one)
 
 
 READERS: dict[str, Reader] = {
