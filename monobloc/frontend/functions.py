@@ -20,6 +20,7 @@ from monobloc.frontend.signature import schema
 from monobloc.frontend.tensors import ELEM_TYPES
 from monobloc.ir.graph import Value
 from monobloc.ir.strings import string_shape
+from monobloc.ir.symbolic import is_open
 from monobloc.ops.sequence import Absent, Bundle, Items
 from monobloc.ops.sized import Ragged
 
@@ -159,4 +160,5 @@ def _type_proto(v: Value | Bundle | Ragged | None) -> proto.TypeProto:
         shapes = {x.shape for x in v.values}
         one = list(shapes.pop()) if len(shapes) == 1 else None
         return helper.make_sequence_type_proto(helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], one))
-    return helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], list(string_shape(v.type)))
+    shape = [str(d) if is_open(d) else d for d in string_shape(v.type)]
+    return helper.make_tensor_type_proto(ELEM_TYPES[v.dtype], shape)

@@ -19,6 +19,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd, prod
 from typing import Any, TypeVar, cast
 
@@ -68,6 +69,7 @@ class Space:
         hint = hint or choose_hint(points)
         self.hint = dict(zip(symbols, map(int, hint), strict=True))
         self.guards: dict[tuple[Terms, str, bool], None] = {}
+        self.boxes: dict[Terms, tuple[int, ...]] = {}  # sizes that the points were left with before any guard
         self._known: dict[tuple[Terms, str], bool] = {}
 
     def symbol(self, name: str) -> int:
@@ -99,35 +101,63 @@ class Space:
         return self._known[terms, relation]
 
     def restrict(self, condition: str, names: Space | None = None) -> None:
-        """Only where a guard holds that another space has met, as its text says it; `names`: who knows its symbols."""
-        text, word = condition.removesuffix(" 0").rsplit(" ", 1)
-        relation, outcome = {"==": ("eq", True), "!=": ("eq", False), "<": ("lt", True), ">=": ("lt", False)}[word]
-        terms = _terms(parse_size(text, names or self)) or ()
+        """Only where a guard holds that another space has met, as its text says it; `names`: who knows its symbols.
+
+        It is kept where it holds at all of these points, too: a run asks it of others."""
+        text, word, sizes = _RELATION.fullmatch(condition).groups()  # type: ignore[union-attr]
+        terms = _as_written(ast.parse(text, mode="eval").body, names or self)
         at = self.values(terms)
-        true = (at == 0 if relation == "eq" else at < 0) == outcome
+        if word == "in":
+            true = np.isin(at, _sizes_of(sizes))
+            self.boxes |= {terms: _sizes_of(sizes)} if terms and terms[0][0] else {}
+        else:
+            relation, outcome = _WORDS[word]
+            true = (at == 0 if relation == "eq" else at < 0) == outcome
+            self.guards |= {(terms, relation, outcome): None} if terms and terms[0][0] else {}
         if not true.any():
             raise ValueError(f"no size satisfies {condition!r}")
-        if terms and terms[0][0]:
-            self.guards[terms, relation, outcome] = None
         if not true.all():
             self.points, self.rows = self.points[true], self.rows[true]
-            self._known[terms, relation] = outcome
             self.hint = dict(zip(self.symbols, choose_hint(self.points), strict=True))
 
     def bound(self, sizes: Mapping[str, Sequence[int]]) -> None:
-        """Guards that say between which of all sizes the points lie: a text of the guards alone is read as wider."""
+        """Which of all sizes the points have: guards do not say what earlier versions have taken, and a text of the
+        guards alone is read as wider."""
         for s, column in zip(self.symbols, self.points.T, strict=True):
-            least, most = int(column.min()), int(column.max())
-            if least > min(sizes[s]):
-                self.guards[_sorted({(s,): 1, (): -least}), "lt", False] = None
-            if most < max(sizes[s]):
-                self.guards[_sorted({(s,): 1, (): -most - 1}), "lt", True] = None
+            here = tuple(np.unique(column).tolist())
+            if here != tuple(sizes[s]):
+                self.boxes[(((s,), 1),)] = here
 
     @property
     def conditions(self) -> list[str]:
         """C of the guards."""
-        word = {("eq", True): "==", ("eq", False): "!=", ("lt", True): "<", ("lt", False): ">="}
+        word = {meant: w for w, meant in _WORDS.items()}
         return [f"{_text(t)} {word[r, outcome]} 0" for t, r, outcome in self.guards]
+
+    @property
+    def said(self) -> list[str]:
+        """What `restrict` takes to leave another space the same points"""
+        return [*(f"{_text(t)} in {_listed(sizes)}" for t, sizes in self.boxes.items()), *self.conditions]
+
+
+_WORDS = {"==": ("eq", True), "!=": ("eq", False), "<": ("lt", True), ">=": ("lt", False)}
+_RELATION = re.compile(r"(.*) (==|!=|<|>=|in) ([0-9.:,]+)")
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    """Sizes in order, those of equal steps in short"""
+    steps = {b - a for a, b in pairwise(sizes)}
+    return f"{sizes[0]}..{sizes[-1]}:{steps.pop()}" if len(steps) == 1 else ",".join(map(str, sizes))
+
+
+def _sizes_of(text: str) -> tuple[int, ...]:
+    if ".." not in text:
+        return tuple(map(int, text.split(",")))
+    first, last, step = map(int, text.replace("..", ":").split(":"))
+    found = range(first, last + 1, step)
+    if len(found) > MAX_POINTS:
+        raise ValueError(f"{text!r} are too many sizes")
+    return tuple(found)
 
 
 class Renamed(Space):
@@ -152,6 +182,8 @@ def conditions_at(space: Space, columns: Mapping[str, np.ndarray], count: int) -
     for terms, relation, outcome in space.guards:
         at = np.broadcast_to(np.asarray(_evaluate(terms, columns)), (count,))
         out &= (at == 0 if relation == "eq" else at < 0) == outcome
+    for terms, sizes in space.boxes.items():
+        out &= np.isin(_evaluate(terms, columns), sizes)
     return out
 
 
@@ -597,6 +629,20 @@ def _value(e: ast.expr, space: Space) -> Any:
             if isinstance(e.op, kind):
                 return f(a, b)
     raise ValueError(f"{ast.unparse(e)!r} is no size")
+
+
+def _as_written(e: ast.expr, space: Space) -> Terms:
+    """The text of a Size as terms, with nothing left out that is so at the points of a space"""
+    if isinstance(e, ast.BinOp):
+        a, b = _as_written(e.left, space), _as_written(e.right, space)
+        if isinstance(e.op, ast.Div):
+            return (((Quotient(a, b),), 1),) if any(m for m, _ in (*a, *b)) else _terms(_value(e, space)) or ()
+        if isinstance(e.op, ast.Mult):
+            return _sorted(_product(a, b))
+        return _sorted(_sum(a, b, 1 if isinstance(e.op, ast.Add) else -1))
+    if isinstance(e, ast.UnaryOp):
+        return _sorted(_sum((), _as_written(e.operand, space), -1))
+    return _terms(_value(e, space)) or ()
 
 
 _OPERATORS: tuple[tuple[type, Callable[[Any, Any], Any]], ...] = (

@@ -43,7 +43,7 @@ def print_graph(g: Graph, indent: str = "") -> str:
     pad = indent + "  "
     lines = [f"{indent}graph {_quote(g.name)} {{"]
     lines += [f"{pad}dim {_quote(d.name)} {_quote(str(d))} = {g.at.get(d.name, 'open')}" for d in g.dims]
-    lines += [f"{pad}when {_quote(c)}" for c in (g.space.conditions if g.space else ())]
+    lines += [f"{pad}when {_quote(c)}" for c in (g.space.said if g.space else ())]
     lines += [f"{pad}in {_name(v)} : {v.type}{_origin(v)}{_state(v)}" for v in g.inputs]
     lines += [f"{pad}const {_name(v)} : {v.type} = {_const(v)}" for v in g.constants()]
     lines += [_node(n, pad) for n in g.nodes]

@@ -15,6 +15,7 @@ from monobloc import verify_run
 from monobloc.driver import build, compile_to_object, link
 from monobloc.errors import ModelError, UnsupportedError
 from monobloc.frontend import Choices, load_model
+from monobloc.ir.symbolic import Space
 from monobloc.ir.text import copy_graph, parse_graphs, print_graph
 from monobloc.ir.verify import verify
 from monobloc.loader import CompiledModel
@@ -194,8 +195,30 @@ def frames() -> tuple[onnx.ModelProto, dict[str, range]]:
     return _model(nodes, ["n", 5, "frames"], weights, ("y", "last")), {"n": range(1, 4), "frames": range(3, 50)}
 
 
-MODELS = {"maps": maps, "frames": frames, "rows": rows, "branches": branches, "attention": attention,
-          "pictures": pictures, "bytes": bytes_, "lines": lines, "recurrent": recurrent}
+def halves() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Two halves of which the second may be shorter: whether it is differs from size to size."""
+    m = _model([node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)], [2, "t"], {}, ("y", "z"))
+    m.opset_import[0].version = 18
+    return m, {"t": range(2, 21)}
+
+
+def thirds() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """Whether another window begins before the end differs with the remainder."""
+    attrs = dict(kernel_shape=[4], strides=[3], dilations=[2], pads=[2, 1], ceil_mode=1)
+    return _model([node("MaxPool", ["x"], ["y"], **attrs)], [1, 2, "t"], {}), {"t": range(7, 30)}
+
+
+def bodies() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """An operator that ONNX defines by a graph, which it makes for tensors of these types"""
+    attrs = dict(q_num_heads=2, kv_num_heads=2, is_causal=1)
+    m = _model([node("Attention", ["x", "x", "x"], ["y"], **attrs)], ["n", "t", 8], {})
+    m.opset_import[0].version, m.ir_version = 23, 10
+    return m, {"n": range(1, 4), "t": range(2, 9)}
+
+
+MODELS = {"halves": halves, "thirds": thirds, "bodies": bodies, "maps": maps, "frames": frames, "rows": rows,
+          "branches": branches, "attention": attention, "pictures": pictures, "bytes": bytes_, "lines": lines,
+          "recurrent": recurrent}
 TOLERANCE = {"bytes": dict(rtol=0, atol=0.11)}  # a step of the quantizer
 
 
@@ -221,6 +244,19 @@ def test_every_size_is_right(name: str, threads: int, tmp_path: Path, cache: Pat
             np.testing.assert_allclose(got, want, err_msg=f"{key} at {at}",
                                        **TOLERANCE.get(name, dict(rtol=1e-4, atol=1e-5)))
     m.stop()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_text_is_read_for_the_same_sizes(name: str) -> None:
+    """Guards hold in their versions, and so do questions that earlier versions have answered for them."""
+    model, dims = MODELS[name]()
+    graphs = [g for g in load_model(model, Choices(dims=dims)).graphs if g.space is not None]
+    for g, again in ((g, copy_graph(g)) for g in graphs):
+        verify(again)
+        assert g.space and again.space and (g.space.points == again.space.points).all()
+        assert again.space.conditions == g.space.conditions
+        here = copy_graph(g, lambda _, space=g.space: Space(space.symbols, space.points, fixed=space.fixed))
+        assert here.space and here.space.conditions == g.space.conditions, "a guard that these sizes cannot break"
 
 
 def _points(dims: dict[str, range]) -> list[dict[str, int]]:
