@@ -24,6 +24,7 @@ from monobloc.link.bind import Fixed, for_import, for_object, left_for_link
 from monobloc.link.connect import parse_connections
 from monobloc.link.devirtualize import COMPILE_FLAGS
 from monobloc.link.image import Image, link_modules
+from monobloc.link.line import SOURCE_SUFFIXES
 from monobloc.link.lowerings import Lowerings
 from monobloc.link.objects import Module, compile_module, read_module
 from monobloc.link.program import programs as merge_programs
@@ -41,7 +42,6 @@ from monobloc.targets import resolve as resolve_target
 if TYPE_CHECKING:
     from monobloc.loader import CompiledModel
 
-SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
 
 
 @dataclass

@@ -76,7 +76,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "shape": _many("--shape", metavar="X=1x3x224x224", group=MODEL, help="shape of an input"),
         "dim": _many("--dim", metavar="BATCH=4", group=MODEL,
                      help="size of a symbolic dimension, `MODEL.BATCH=4` of one of several models; "
-                          "`1,4,8`, `1..8` or `32..640:32`: a run chooses one"),
+                          "`1,4,8`, `1..8` or `32..640:32`: a run chooses one; `past+seq`: it follows from others"),
         "strings": _flag(int, "--strings", metavar="N", group=MODEL, least=1,
                          help="room for each string of an input, in bytes (default 64)"),
         "max_trips": _many("--max-trips", metavar="LOOP=100", group=MODEL,
@@ -88,7 +88,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
     },
     FIXED: {
         "bind": _many("--bind", metavar="X=3", group=MODEL, help="fix an input: a number, a list, a .npy file"),
-        "keep_output": _many("--keep-output", metavar="NAME", group=MODEL, help="keep this output, or inner value"),
+        "keep_output": _many("--keep-output", metavar="NAME", group=MODEL,
+                             help="keep this output, or inner value; `*` is anything"),
         "start_from": _many("--from", metavar="TENSOR", group=MODEL, help="start here: the tensor becomes an input"),
     },
     PARTS: {
@@ -97,7 +98,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
     },
     PROGRAM: {
         "connect": _many("--connect", metavar="HEAD.X=BODY.Y", group=LINK, help="feed an input from another model"),
-        "persist": _many("--persist", metavar="H=H_OUT", group=LINK, help="state: an input is what an output was"),
+        "persist": _many("--persist", metavar="H=H_OUT", group=LINK,
+                         help="state: an input is what an output was; `past.*=present.*` for many, and it may grow"),
         "used_by": _many("--used-by", metavar="FILE", group=LINK, help="keep only outputs that this object reads"),
         "name": _flag(str, "--name", metavar="NAME", group=LINK, help="prefix of the connected models' C names"),
     },

@@ -16,6 +16,7 @@ from monobloc.cli.words import files_and_options
 from monobloc.errors import LinkError
 from monobloc.frontend import MODEL_SUFFIXES
 from monobloc.link.image import Image
+from monobloc.link.line import SOURCE_SUFFIXES
 from monobloc.link.request import Progress
 from monobloc.object import toolchain
 from monobloc.options import EMIT_OF_SUFFIX, Emit, Lto, Options
@@ -61,7 +62,7 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
     out = output or Path(file.stem + ".o")
     work = work_on([file], flags, out)
     _not_over_an_input(out, [file])
-    if file.suffix in driver.SOURCE_SUFFIXES:
+    if file.suffix in SOURCE_SUFFIXES:
         with console.progress():
             driver.compile_source(file, out, work.options, source_flags(work.flags))
         console.say(f"{out}: {console.size(out.stat().st_size)}")

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monobloc.codegen import sizes
+from monobloc.codegen import growth, sizes
 from monobloc.codegen.names import c_string, comment, mangle, scoped
 from monobloc.codegen.place import Bank
 from monobloc.codegen.sizes import Sizes
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.targets import Target
 
@@ -73,8 +74,9 @@ class Interface:
 
     @property
     def cleared(self) -> list[Port]:
-        """What a reset sets to zero: state, and sizes of outputs that no run has given yet"""
-        return [*(x for x, _ in self.states), *(p.sizes for p in self.outputs if p.sizes is not None)]
+        """What a reset sets to zero: state, unless it is empty then, and sizes of outputs that no run has given yet"""
+        states = [x for x, _ in self.states if not any(map(is_open, x.shape))]
+        return [*states, *(p.sizes for p in self.outputs if p.sizes is not None)]
 
     @property
     def dynamic(self) -> bool:
@@ -251,7 +253,7 @@ def _runs(i: Interface) -> list[str]:
     stop = "mb_stop()" if i.threads > 1 else "(void)0"
     out += [
         "  mb_fp_leave(fp);",
-        *(f"  if (!e) __builtin_memcpy({in_mem(i, x)}, {in_mem(i, y)}, {x.bytes}u);" for x, y in i.states),
+        *growth.keep(i, [(in_mem(i, x), in_mem(i, y)) for x, y in i.states]),
         "  return e;",
         "}",
         f"MB_EXPORT int {p}_run_at(void *ram) {{",
@@ -271,6 +273,7 @@ def _runs(i: Interface) -> list[str]:
         *(f"  __builtin_memset((char *)ram + {x.offset}, 0, {x.bytes}u);" for x in i.cleared),
         "}",
         f"MB_EXPORT void {p}_reset(void) {{",
+        *(f"  ((int64_t *)({own_bank(i, i.banks[0])}))[{k}] = 0;" for k in i.sizes.grown),
         *(f"  __builtin_memset({own_place(i, x)}, 0, {x.bytes}u);" for x in i.cleared),
         "}",
         f"MB_EXPORT void {p}_set_threads(int n) {{ {threads}; }}",

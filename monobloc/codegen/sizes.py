@@ -6,7 +6,8 @@ outputs had:
     int64_t  dim0, dim1, ..., output 0's sizes, output 1's sizes, ...
 
 A run looks which version has these dimensions and calls its layers. Sizes that no version has are an
-error code, and so is a dimension that nobody has set.
+error code, and so is a dimension that nobody has set. A dimension that grows is the program's own: the
+length of state (`codegen/growth.py`), which a run leaves as long as what it gave.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from monobloc.codegen import growth
 from monobloc.codegen.names import c_string, comment, mangle
 from monobloc.errors import UnsupportedError
 from monobloc.ir.dims import Dim, symbols_of
@@ -58,6 +60,8 @@ class Version:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     data: Mapping[int, str] = field(default_factory=dict)  # outputs whose sizes data decide: C of where a run has them
+    kept: tuple[str, ...] = ()  # C of the bytes of each state behind a run, where state grows
+    grown: Mapping[int, str] = field(default_factory=dict)  # dimensions that grow: C of their size behind a run
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,23 @@ class Sizes:
     versions: tuple[Version, ...] = field(default=())
 
     def axes(self, k: int) -> list[int]:
-        """For each axis of input `k`: the number of the dimension it is, or -1."""
+        """For each axis of input `k`: the number of the dimension it is among those a run chooses, or -1."""
         found = []
         for axis in range(len(self.versions[0].inputs[k])):
-            met = [n for n, s in enumerate(symbols_of(self.dims)) if all(_is(v, v.inputs[k][axis], s)
-                                                                        for v in self.versions)]
+            met = [m for m, n in enumerate(self.chosen) if all(is_dim(v.at, v.inputs[k][axis], symbols_of(self.dims)[n])
+                                                              for v in self.versions)]
             found.append(met[0] if met else -1)
         return found
+
+    @property
+    def grown(self) -> list[int]:
+        """Dimensions that are the length of state"""
+        return sorted({k for v in self.versions for k in v.grown})
+
+    @property
+    def chosen(self) -> list[int]:
+        """All others: who runs the program sets them"""
+        return [k for k in range(len(self.dims)) if k not in self.grown]
 
     @property
     def ranks(self) -> int:
@@ -103,9 +117,9 @@ def check_names(prefix: str, dims: Sequence[Dim], outputs: Sequence[str]) -> Non
                                hints=["keep one of them: `--keep-output NAME`"])
 
 
-def _is(v: Version, size: int, symbol: str) -> bool:
-    """Whether a size is that dimension, in this version."""
-    return str(size) == f"({symbol})" if is_open(size) else v.at.get(symbol) == size
+def is_dim(at: Mapping[str, int], size: int, symbol: str) -> bool:
+    """Whether a size is that dimension, in a version where some have one size."""
+    return str(size) == f"({symbol})" if is_open(size) else at.get(symbol) == size
 
 
 # -- the header -----------------------------------------------------------------------------------------
@@ -120,10 +134,10 @@ def declarations(prefix: str, s: Sizes) -> list[str]:
     up = prefix.upper()
     out = [f"/* Sizes of a run, to be set before the first: {up}_E_SHAPE for one that this was not built for.",
            f" * Tensors are dense in the sizes set. {up}_run returns {up}_E_SHAPE while one of them is not set. */"]
-    for d in s.dims:
-        out += [f"#define {up}_{mangle(d.name).upper()}_MAX {d.most} /* {comment(d.name)}: {d} */",
-                f"int {setter(prefix, d)}(int64_t n);",
-                f"int {setter(prefix, d)}_at(void *ram, int64_t n);"]
+    for k, d in enumerate(s.dims):
+        out.append(f"#define {up}_{mangle(d.name).upper()}_MAX {d.most} /* {comment(d.name)}: {d} */")
+        out += [f"int {setter(prefix, d)}(int64_t n);", f"int {setter(prefix, d)}_at(void *ram, int64_t n);"] \
+            if k in s.chosen else growth.declarations(prefix, d)
     return [*out, ""]
 
 
@@ -154,10 +168,11 @@ def definitions(prefix: str, s: Sizes, outputs: Sequence[str], own: str) -> list
     out += ["  (void)s;", "}", "static int set_at(void *ram, int32_t dim, int64_t n) {"]
     out += [f"  if (dim == {k} && !({d.condition_of('n')})) return MB_E_SHAPE;" for k, d in enumerate(s.dims)]
     out += ["  ((int64_t *)ram)[dim] = n;", "  return MB_OK;", "}"]
-    for k, d in enumerate(s.dims):
-        name = setter(prefix, d)
+    for k in s.chosen:
+        name = setter(prefix, s.dims[k])
         out += [f"MB_EXPORT int {name}_at(void *ram, int64_t n) {{ return set_at(ram, {k}, n); }}",
                 f"MB_EXPORT int {name}(int64_t n) {{ return set_at({own}, {k}, n); }}"]
+    out += growth.definitions(prefix, s, own)
     for k, port in enumerate(outputs):
         stem, at = f"MB_EXPORT const int64_t *{prefix}_out_{mangle(port)}_dims", s.place_of(k)
         out += [f"{stem}_at(void *ram) {{ return (const int64_t *)ram + {at}; }}",
@@ -180,7 +195,7 @@ def calls(s: Sizes, parts: Sequence[str]) -> list[str]:
 def unset(s: Sizes) -> list[str]:
     """C that leaves all dimensions unset, and outputs whose sizes data decide empty, in the memory `ram`."""
     places = [s.place_of(k) + axis for k in s.of_data for axis in range(len(s.versions[0].outputs[k]))]
-    values = [*((k, -1) for k in range(len(s.dims))), *((k, 0) for k in places)]
+    values = [*((k, -1) for k in s.chosen), *((k, 0) for k in (*s.grown, *places))]
     return [f"  ((int64_t *)ram)[{k}] = {n};" for k, n in values]
 
 
@@ -195,6 +210,7 @@ def choice(s: Sizes) -> list[str]:
         "  if (v < 0) return MB_E_SHAPE;",
         f"  int64_t shapes[{max(ins + s.ranks, 1)}];",
         "  shapes_of(d, v, shapes);",
+        *growth.check(s),
         f"  for (int k = 0; k < {s.ranks}; k++) d[{len(s.dims)} + k] = shapes[{ins} + k];",
     ]
 
@@ -208,12 +224,14 @@ def table(s: Sizes) -> list[str]:
     """What a program says of its dimensions to loaders, as `dynamic`."""
     if not s.dims:
         return []
-    out = []
-    for k, d in enumerate(s.dims):
+    out, chosen = [], [s.dims[k] for k in s.chosen]
+    for k, d in enumerate(chosen):
         out.append(f"static const int64_t dim{k}_sizes[] = {{{'0' if in_row(d) else ', '.join(map(str, d.sizes))}}};")
     rows = [f"  {{{c_string(d.name)}, {d.sizes[0]}, {d.most}, {0 if in_row(d) else len(d.sizes)}, dim{k}_sizes}},"
-            for k, d in enumerate(s.dims)]
-    out += ["static const struct mb_dim dims[] = {", *rows, "};"]
+            for k, d in enumerate(chosen)]
+    out += ["static const struct mb_dim dims[] = {", *(rows or ["  {0}"]), "};"]
+    out += [f"static const int32_t chosen[] = {{{', '.join(map(str, s.chosen)) or '0'}}};",
+            "static int choose_at(void *ram, int32_t k, int64_t n) { return set_at(ram, chosen[k], n); }"]
     inputs = range(len(s.versions[0].inputs))
     out += [f"static const int32_t in{k}_axes[] = {{{', '.join(map(str, s.axes(k))) or '0'}}};" for k in inputs]
     names = ", ".join(f"in{k}_axes" for k in inputs) or "0"
@@ -227,5 +245,5 @@ def table(s: Sizes) -> list[str]:
         "  if (v < 0) return MB_E_SHAPE;",
         "  shapes_of((const int64_t *)ram, v, out);", *last,
         "  return MB_OK;", "}",
-        f"static const struct mb_dynamic dynamic = {{{len(s.dims)}, dims, axes, set_at, shapes_at}};",
+        f"static const struct mb_dynamic dynamic = {{{len(chosen)}, dims, axes, choose_at, shapes_at}};",
     ]

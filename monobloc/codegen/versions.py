@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from monobloc.codegen.excess import keep_precision
+from monobloc.codegen.growth import growth_of
 from monobloc.codegen.interface import Interface, Port, in_mem
 from monobloc.codegen.lower import Lowered, generate
 from monobloc.codegen.lower import lower as lower_one
@@ -23,7 +24,7 @@ from monobloc.codegen.sizes import Sizes, Version, check_names, room_of
 from monobloc.errors import InternalError, UnsupportedError
 from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_of, told
 from monobloc.ir.graph import Graph
-from monobloc.ir.symbolic import Space, TooMany, conditions_at, cover, is_open
+from monobloc.ir.symbolic import Space, TooMany, conditions_at, cover
 from monobloc.ir.text import copy_graph
 from monobloc.passes import Dump, PassContext, run_passes
 from monobloc.plan import align_up
@@ -116,14 +117,18 @@ def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> I
     every = [_placed(x.interface, banks) for x in made]
     _check_alike(made, every)
     first = every[0]
+    at = [_fixed(x.graph) for x in made]
+    growth = growth_of(first.title, [i.states for i in every], at, dims)
     versions = tuple(
-        Version(_fixed(x.graph), tuple(x.graph.space.conditions if x.graph.space else ()), x.unit.parts,
-                tuple(p.shape for p in i.inputs), tuple(p.shape for p in i.outputs), _data(i))
-        for x, i in zip(made, every, strict=True))
+        Version(fixed, tuple(x.graph.space.conditions if x.graph.space else ()), x.unit.parts,
+                tuple(p.shape for p in i.inputs), tuple(p.shape for p in i.outputs), _data(i), g.kept, g.grown)
+        for x, i, fixed, g in zip(made, every, at, growth, strict=True))
     inputs, outputs = (tuple(map(_largest, zip(*(_ports(i)[k] for i in every), strict=True))) for k in (0, 1))
+    states = tuple(max(same, key=lambda pair: pair[0].bytes) for same in zip(*(i.states for i in every), strict=True))
     weights = {v.const.key: v.type.bytes for x in made for v in x.unit.weights.values() if v.const is not None}
     return replace(
-        first, prefix=prefix, inputs=inputs, outputs=outputs, parts=tuple(p for v in versions for p in v.parts),
+        first, prefix=prefix, inputs=inputs, outputs=outputs, states=states,
+        parts=tuple(p for v in versions for p in v.parts),
         arena=banks[-1].start + banks[-1].bytes, banks=banks,
         weights_bytes=sum(weights.values()), sizes=Sizes(dims, versions),
     )
@@ -170,14 +175,9 @@ def _placed(i: Interface, banks: Sequence[Bank]) -> Interface:
 
 
 def _check_alike(made: Sequence[Lowered], interfaces: Sequence[Interface]) -> None:
-    """Ports lie at the same places in all versions, and state is of one type."""
+    """Ports lie at the same places in all versions."""
     first = interfaces[0]
     for x, i in zip(made, interfaces, strict=True):
-        kept = [[(a.type, b.type) for a, b in j.states] for j in (i, first)]
-        if kept[0] != kept[1] or any(is_open(d) for a, _ in i.states for d in a.shape):
-            names = ", ".join(f"`{a.name}`" for a, _ in i.states)
-            raise UnsupportedError(f"the state {names} of `{i.title}` has another size at {told(x.graph.at)}",
-                                   hints=["state lasts from run to run: give its dimensions one size"])
         places = [[(p.name, p.offset, p.bank) for p in (*j.inputs, *j.outputs, *sum(j.states, ()))] for j in (i, first)]
         if places[0] != places[1]:
             raise UnsupportedError(f"outputs of `{i.title}` are one tensor at {told(x.graph.at)}, and not at "

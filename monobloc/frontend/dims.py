@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monobloc.errors import Loc, ModelError, UnsupportedError
@@ -69,6 +69,7 @@ class Dims:
     """Values of symbols, each with where it comes from."""
 
     given: Mapping[str, int]
+    related: Mapping[str, str] = field(default_factory=dict)  # what symbols follow from
     values: dict[str, int] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -85,7 +86,7 @@ class Dims:
     def value(self, d: Dim) -> int | None:
         """The size of a dimension, if it is known by now."""
         if isinstance(d, str):
-            return self.values[d] if d in self.values else arithmetic(d, self.values)
+            return self.values[d] if d in self.values else arithmetic(self.related.get(d, d), self.values)
         return d
 
 
@@ -94,10 +95,11 @@ def solve(
     shapes: Mapping[str, Shape],
     given: Mapping[str, int],
     model: str,
+    related: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Shape], dict[str, int], list[str]]:
     """Shapes of all inputs, values of all symbols, notes on what was assumed."""
-    dims = Dims(given)
-    _check_names(inputs, shapes, given)
+    dims = Dims(given, related or {})
+    _check_names(inputs, shapes, [*given, *dims.related])
     for symbol, value in given.items():
         if value < 0:
             raise ModelError(f"dimension '{symbol}' is given as {value}, which is negative")
@@ -105,12 +107,13 @@ def solve(
     for name, shape in shapes.items():
         _take_shape(name, inputs[name], shape, dims)
     notes = _assume_leading(inputs, shapes, dims)
+    _check_related(dims)
     _check_all_known(inputs, shapes, dims, model)
     out = {n: shapes[n] if n in shapes else _shape(n, d, dims) for n, d in inputs.items()}
     return out, dims.values, notes
 
 
-def _check_names(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], given: Mapping[str, int]) -> None:
+def _check_names(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], given: Sequence[str]) -> None:
     for name in shapes:
         if name not in inputs:
             raise ModelError(f"a shape is given for '{name}', which is no input", notes=[_list("inputs", inputs)])
@@ -126,6 +129,16 @@ def _check_names(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape], gi
 
 def _symbols(inputs: Mapping[str, Declared]) -> list[str]:
     return list(dict.fromkeys(d for t in inputs.values() for d in t.dims or () if isinstance(d, str)))
+
+
+def _check_related(dims: Dims) -> None:
+    for symbol, text in dims.related.items():
+        size = dims.value(symbol)
+        if size is None:
+            raise ModelError(f"`--dim {symbol}={text}` is no arithmetic of dimensions that are known",
+                             notes=[_list("dimensions", list(dims.values))],
+                             hints=["write a sum, a difference, a product or a quotient, as in `--dim total=past+seq`"])
+        dims.set(symbol, size, f"--dim {symbol}={text}")
 
 
 def _list(what: str, names: Mapping[str, Declared] | list[str]) -> str:

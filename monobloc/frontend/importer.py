@@ -18,16 +18,25 @@ from monobloc.frontend import proto
 from monobloc.frontend.dims import Declared, declared, solve
 from monobloc.frontend.external import ExternalFiles
 from monobloc.frontend.functions import Functions, domain_of, functions_of
-from monobloc.frontend.importing import Choices, Imported, Model, bound_values, fixed_shapes, guarded, unknown_name
+from monobloc.frontend.importing import (
+    Choices,
+    Imported,
+    Model,
+    bound_values,
+    fixed_shapes,
+    given_dims,
+    guarded,
+    unknown_name,
+)
 from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
 from monobloc.frontend.walk import UNKNOWN, Binding, Frame, Unknown, Walker, contradiction, declared_types
-from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.strings import string_shape
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops.sequence import ABSENT, Absent, Items
 from monobloc.ops.sized import Ragged, packed
+from monobloc.wildcards import expanded
 
 
 def load_onnx(model: Model, choices: Choices | None = None) -> Imported:
@@ -117,7 +126,9 @@ class _Import:
         shapes = {k: v for k, v in shapes.items() if self.frame.names.get(k) is not UNKNOWN and k not in empty}
         sizes: dict[str, Shape] = {}
         try:
-            sizes, self.dims, notes = solve(types, shapes, self._given(), self.source.name)
+            known = {d.dim_param for v in self.proto.input for d in v.type.tensor_type.shape.dim}
+            given, related = given_dims(self.choices, known)
+            sizes, self.dims, notes = solve(types, shapes, given, self.source.name, related)
             self.notes += notes
         except ModelError as e:
             self._report(e)
@@ -126,12 +137,6 @@ class _Import:
         for name, (dtype, items) in self.sequences.items():
             values = [v for i in items if isinstance(v := self.frame.names.pop(i), Value)]
             self.frame.names[name] = Items(tuple(values), dtype) if len(values) == len(items) else UNKNOWN
-
-    def _given(self) -> dict[str, int]:
-        """Sizes by name, without those that are only words of `--shape`"""
-        words = {d for shape in self.choices.shapes.values() for d in shape}
-        known = {d.dim_param for v in self.proto.input for d in v.type.tensor_type.shape.dim}
-        return {k: n for k, n in fixed_dims(self.choices.dims).items() if k in known or k not in words}
 
     def _input(self, name: str, t: Declared, shape: Shape | None, bound: np.ndarray | None) -> Binding:
         if shape is None:
@@ -215,6 +220,7 @@ class _Import:
             if not outputs:
                 self._report(ModelError("has no outputs"))
             return outputs
+        keep = expanded(keep, outputs)
         known = {*outputs, *self.frame.names} | {o for n in self.proto.node for o in n.output}
         for name in keep:
             if name not in known or not name:

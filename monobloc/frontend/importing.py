@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,8 @@ import numpy as np
 
 from monobloc.errors import InternalError, Loc, ModelError, MonoblocError
 from monobloc.frontend import proto
-from monobloc.frontend.dims import Declared
-from monobloc.ir.dims import NamedShape, Sizes, fixed_dims, normal
+from monobloc.frontend.dims import Declared, arithmetic
+from monobloc.ir.dims import NamedShape, Sizes, fixed_dims, normal, related_dims
 from monobloc.ir.graph import Graph
 from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, Shape
@@ -77,12 +77,20 @@ class Imported:
 def fixed_shapes(choices: Choices) -> dict[str, Shape]:
     """The shapes given, their names as the sizes that `dims` has for them."""
     dims = fixed_dims(choices.dims)
+    dims |= {k: n for k, text in related_dims(choices.dims).items() if (n := arithmetic(text, dims)) is not None}
     for name, shape in choices.shapes.items():
         for d in shape:
             if isinstance(d, str) and d not in dims:
                 raise ModelError(f"the shape given for '{name}' names the size '{d}', which is not given",
                                  hints=[f"give it: `--dim {d}=4` or `--dim {d}=1..8`"])
     return {name: tuple(dims[d] if isinstance(d, str) else d for d in shape) for name, shape in choices.shapes.items()}
+
+
+def given_dims(choices: Choices, known: Collection[Any]) -> tuple[dict[str, int], dict[str, str]]:
+    """Dimensions of the model by size, and by what they follow from; without those that are only words of `--shape`."""
+    words = {d for shape in choices.shapes.values() for d in shape}
+    own = {k: n for k, n in choices.dims.items() if k in known or k not in words}
+    return fixed_dims(own), related_dims(own)
 
 
 class Told(MonoblocError):

@@ -20,7 +20,7 @@ MAX_SIZES = 1 << 16
 MAX_VERSIONS = 64
 MAX_OPEN = 6  # versions of one region of sizes that stay open
 SHOWN = 8  # conditions that an error names
-Sizes = int | tuple[int, ...]  # one value, or those that a run may choose from
+Sizes = int | tuple[int, ...] | str  # one value, those that a run may choose from, or what it follows from
 NamedShape = tuple[int | str, ...]  # sizes, or names of dimensions
 
 
@@ -60,19 +60,19 @@ class Dim:
 
 
 def parse_sizes(text: str) -> Sizes | None:
-    """`4`, `1..8`, `32..640:32` or `1,4,8`; None for anything else."""
+    """`4`, `1..8`, `32..640:32`, `1,4,8`, or arithmetic of other dimensions, `past+seq`; None for anything else."""
     if re.fullmatch(r"\d{1,9}", text):
         return int(text)
     if m := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})(?::([1-9]\d{0,8}))?", text):
         return normal(range(int(m[1]), int(m[2]) + 1, int(m[3] or 1))) if int(m[1]) <= int(m[2]) else None
     if re.fullmatch(r"\d{1,9}(,\d{1,9})+", text):
         return normal(map(int, text.split(",")))
-    return None
+    return text if re.fullmatch(r"[\w\s()+*/.-]*[A-Za-z_][\w\s()+*/.-]*", text) and ".." not in text else None
 
 
-def normal(sizes: int | Iterable[int]) -> Sizes:
+def normal(sizes: int | str | Iterable[int]) -> Sizes:
     """Sizes as they are kept: in order and each once, a single one as a number."""
-    if isinstance(sizes, int) or is_open(cast(int, sizes)):
+    if isinstance(sizes, (int, str)) or is_open(cast(int, sizes)):
         return cast(int, sizes)
     if isinstance(sizes, range) and len(sizes) > MAX_SIZES:
         raise ModelError(f"{len(sizes)} sizes are given for one dimension; at most {MAX_SIZES} can be")
@@ -89,7 +89,12 @@ def open_dims(given: Mapping[str, Sizes]) -> tuple[Dim, ...]:
 
 def fixed_dims(given: Mapping[str, Sizes]) -> dict[str, int]:
     """The dimensions that are given as one size"""
-    return {name: size for name, size in given.items() if not isinstance(size, tuple)}
+    return {name: size for name, size in given.items() if not isinstance(size, (tuple, str))}
+
+
+def related_dims(given: Mapping[str, Sizes]) -> dict[str, str]:
+    """The dimensions that follow from others, and how"""
+    return {name: size for name, size in given.items() if isinstance(size, str)}
 
 
 def symbols_of(dims: Sequence[Dim]) -> list[str]:

@@ -21,6 +21,7 @@ from monobloc.ir.types import TensorType
 from monobloc.link.objects import Module
 from monobloc.link.start import start_from
 from monobloc.options import Options
+from monobloc.wildcards import expanded
 
 Known = Callable[[Graph], Sequence[str]]
 
@@ -112,7 +113,8 @@ def specialize(modules: Sequence[Module], fixed: Fixed) -> list[Module]:
     for m, own, name in each(late, "bind", "input", input_names):
         _bind(m, own, name, fixed.bind[name], problems)
     kept: dict[Module, list[str]] = {}
-    for m, own, _ in each(fixed.keep_outputs, "keep-output", "output or inner value", _keepable):
+    outputs = [n for m in modules for own, _ in m.graph.outputs for n in (own, f"{m.title}.{own}")]
+    for m, own, _ in each(expanded(fixed.keep_outputs, outputs), "keep-output", "output or inner value", _keepable):
         kept.setdefault(m, []).append(own)
     problems.checkpoint()
     for m, names in kept.items():

@@ -16,6 +16,7 @@ from monobloc.link.connect import is_named, whole_name
 from monobloc.link.header import CORE
 from monobloc.link.objects import Module
 from monobloc.options import Options
+from monobloc.wildcards import match
 
 _MISSING = re.compile(r"undefined (?:hidden )?symbol: (\w+)|undeclared (?:function|identifier) '(\w+)'")
 
@@ -56,7 +57,7 @@ def _why(name: str, modules: Sequence[Module], asked: Sequence[Options]) -> Link
     names = {mangle(n): n for n in ([v.origin or v.name for v in m.graph.inputs] if kind == "in"
                                     else [n for n, _ in m.graph.outputs])}
     gone = _single(kind, m, asked)
-    why = next((gone[p] for p in ports if p in gone), "") or _many(kind, asked)
+    why = next((told for p in ports for own, told in gone.items() if match(own, p)), "") or _many(kind, asked)
     if not why and any(p in names for p in ports):
         return None  # it is there: something else is wrong
     there = [n for p, n in names.items() if p not in ports and p not in gone]
@@ -70,7 +71,7 @@ def _why(name: str, modules: Sequence[Module], asked: Sequence[Options]) -> Link
 def _single(kind: str, m: Module, asked: Sequence[Options]) -> dict[str, str]:
     """Ports that a flag names and takes away, by their names in C, and which flag."""
     def own(name: str) -> str:
-        return mangle(name.removeprefix(f"{m.title}."))
+        return "*".join(text and mangle(text) for text in name.removeprefix(f"{m.title}.").split("*"))
 
     out: dict[str, str] = {}
     for o in asked:

@@ -20,6 +20,7 @@ from monobloc.object import ar, fat, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.fat import Object
 
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C", ".S", ".s")
 _STATIC = {"-Bstatic": True, "-static": True, "-dn": True, "-non_shared": True,
            "-Bdynamic": False, "-dy": False, "-call_shared": False}
 
@@ -104,6 +105,9 @@ def _units(path: Path, word: int, state: _State) -> Iterator[Unit]:
     if not path.is_file():
         raise LinkError(f"cannot read `{path}`: no such file")
     data = ar.map_file(path)
+    if path.suffix in SOURCE_SUFFIXES and not is_code(data):
+        raise LinkError(f"`{path}` is source, and `link` takes objects",
+                        hints=["`monobloc build` takes objects and sources", f"`monobloc compile {path}` first"])
     if not ar.is_archive(data):
         yield Unit(str(path), data, _identity(path), state.lib, word)
         return

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from monobloc.cache import Cache
+from monobloc.codegen.growth import getter
+from monobloc.codegen.sizes import setter
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph
 from monobloc.ir.text import copy_graph
@@ -29,6 +31,7 @@ from monobloc.link.header import input_accessors, output_accessors
 from monobloc.link.linkmap import plain_file
 from monobloc.link.objects import Module
 from monobloc.link.order import canonical_order
+from monobloc.link.persist import growing
 from monobloc.link.request import Request
 from monobloc.link.symbols import Chain, check_linkable, used_by
 from monobloc.object import elf, toolchain
@@ -114,7 +117,7 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
         ports = _ports(m)
         told.readers[m.prefix] = {port: next(names[s] for s in accessors if s in names)
                                   for port, accessors in ports.items() if any(s in names for s in accessors)}
-        _refuse_state(m, told.readers[m.prefix])
+        _refuse_state(m, told.readers[m.prefix], names)
         if f"{m.prefix}_run_at" in names:
             told.reentrant.add(m.prefix)
         if any(s in names for s in header.tables(m)):
@@ -127,8 +130,14 @@ def keep_live(modules: Sequence[Module], names: Mapping[str, Chain]) -> tuple[li
     return kept, told
 
 
-def _refuse_state(m: Module, readers: Mapping[str, Chain]) -> None:
-    """What is state has no accessors."""
+def _refuse_state(m: Module, readers: Mapping[str, Chain], names: Mapping[str, Chain]) -> None:
+    """What is state has no accessors, and nobody sets how long it is."""
+    for d in growing(m.graph):
+        for call in (setter(m.prefix, d), f"{setter(m.prefix, d)}_at"):
+            if call in names:
+                raise LinkError(f"the application uses `{call}`, and `--persist` made `{d.name}` the length of state, "
+                                "which is the program's own", notes=[f"named by {' <- '.join(names[call])}"],
+                                hints=[f"drop the use, or the flag; `{getter(m.prefix, d)}` tells how long it is"])
     kept = {v.origin or v.name: v.state for v in m.graph.inputs if v.state}
     for name, source in kept.items():
         for port, (accessor, *_) in ((f"in {name}", input_accessors(m, name)),
@@ -148,40 +157,43 @@ def _ports(m: Module) -> dict[str, tuple[str, ...]]:
 
 def _without_dead(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str], list[str]]:
     """A model without dead outputs, and without inputs that no version of it needs."""
-    m, dead = _without_outputs(m, readers)
-    more = tuple(_without_outputs(replace(m, graph=g, more=()), readers)[0].graph for g in m.more)
+    read = {name for name, _ in m.graph.outputs if f"out {name}" in readers}
+    read |= states_of(m.graphs, read)
+    dead = [name for name, _ in m.graph.outputs if name not in read]
+    m = replace(m, graph=_without_outputs(m.graph, dead), more=tuple(_without_outputs(g, dead) for g in m.more))
     unread = _unread(m.graph, readers)
-    unread = [n for n in unread if all(n in _unread(g, readers) for g in more)]
-    kept = [_without_inputs(g, unread) for g in (m.graph, *more)]
+    unread = [n for n in unread if all(n in _unread(g, readers) for g in m.more)]
+    kept = [_without_inputs(g, unread) for g in m.graphs]
     return replace(m, graph=kept[0], more=tuple(kept[1:])), dead, unread
 
 
-def _without_outputs(m: Module, readers: Mapping[str, Chain]) -> tuple[Module, list[str]]:
-    read = {name for name, _ in m.graph.outputs if f"out {name}" in readers}
-    read |= states_of(m.graph, read)
-    dead = [name for name, _ in m.graph.outputs if name not in read]
+def _without_outputs(g: Graph, dead: Sequence[str]) -> Graph:
     if not dead:
-        return m, []
-    g = copy_graph(m.graph)
+        return g
+    g = copy_graph(g)
     g.outputs = [(name, v) for name, v in g.outputs if name not in dead]
     g.inputs = [v for v in g.inputs if v.state not in dead]
     canonical_order(g)  # as if the model never had the others
-    return replace(m, graph=g), dead
+    return g
 
 
-def states_of(g: Graph, read: set[str]) -> set[str]:
-    """Outputs that become state which these outputs need, in this run or in a later one."""
-    outputs = dict(g.outputs)
+def states_of(versions: Sequence[Graph], read: set[str]) -> set[str]:
+    """Outputs that become state which these outputs need, in this run or in a later one of any version."""
     needed: set[str] = set()
     while True:
-        values = {outputs[n] for n in read | needed}
-        for n in reversed(g.nodes):
-            if any(v in values for v in n.outputs):
-                values.update(n.used)
-        more = {v.state for v in g.inputs if v.state and v in values} - needed
+        more = {s for g in versions for s in _read_states(g, read | needed)} - needed
         if not more:
             return needed
         needed |= more
+
+
+def _read_states(g: Graph, names: set[str]) -> set[str]:
+    """The state that these outputs are made of"""
+    values = {v for n, v in g.outputs if n in names}
+    for n in reversed(g.nodes):
+        if any(v in values for v in n.outputs):
+            values.update(n.used)
+    return {v.state for v in g.inputs if v.state and v in values}
 
 
 def _unread(g: Graph, readers: Mapping[str, Chain]) -> list[str]:

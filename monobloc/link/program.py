@@ -20,7 +20,7 @@ from monobloc.link.clone import clone
 from monobloc.link.connect import connect_models, whole_name
 from monobloc.link.objects import Module, PartInfo
 from monobloc.link.order import canonical_order
-from monobloc.link.persist import hold_state
+from monobloc.link.persist import hold_state, matching
 from monobloc.link.versions import each_version
 
 
@@ -30,9 +30,10 @@ def programs(
 ) -> list[Module]:
     """Merge parts, fix what the link line fixes, merge connected models: one module per program is left."""
     def step(models: list[Module]) -> list[Module]:
-        made = specialize(models, fixed)
+        pairs = matching(models, fixed.persist)
+        made = specialize(models, replace(fixed, persist=pairs))
         _refuse_equal(made)
-        hold_state(made, fixed.persist, bool(connect))
+        hold_state(made, pairs, bool(connect))
         return made
 
     merged = each_version([_merge_parts(group) for group in _by_program(modules)], step)

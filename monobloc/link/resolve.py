@@ -142,7 +142,8 @@ class _Search:
                 continue
             self.seen.add(u.identity)
             self.joined[u] = s = self._symbols(u)
-            self.application |= not u.has_models and bool(s.defined or s.needed)
+            text = not u.waits and not is_code(u.data)  # a script of the linker's, or what it will refuse
+            self.application |= not u.has_models and bool(s.defined or s.needed or text)
             self.defined |= s.defined
             stack += self._need(s.needed)[::-1]
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from monobloc.ir.graph import Graph, Node, Value
+from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import DType
 from monobloc.ops.build import Builder
 from monobloc.passes import PassContext
@@ -40,6 +41,8 @@ def _channel_scale(y: Node, s: Value) -> np.ndarray | None:
         return None  # a sum by an infinity is one infinity, a sum of infinities is NaN
     out = y.outputs[0]
     axis = out.type.rank - 1 if y.op == "MatMul" else 1
+    if is_open(out.shape[axis]):
+        return None  # as many as there are weights, which are no constants then
     shape = (1,) * (out.type.rank - s.type.rank) + s.shape
     if len(shape) != out.type.rank or any(d != 1 for k, d in enumerate(shape) if k != axis):
         return None

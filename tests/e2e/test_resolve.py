@@ -12,6 +12,7 @@ from shop import HEADERS, NAMES, Shop, call
 from small_models import dense
 
 from monobloc import driver
+from monobloc.errors import MonoblocError
 from monobloc.loader import CompiledModel
 from monobloc.object import ar, elf, toolchain
 
@@ -39,6 +40,25 @@ def test_bitcode_needs_models_too(shop: Shop) -> None:
 
 def test_objects_named_directly_are_in(shop: Shop) -> None:
     assert shop.models(shop.app("kws_run()"), *(shop.folder / f"{n}.o" for n in NAMES)) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(("name", "text", "why"), [
+    ("app.c", "int main(void) { return 3; }\n", "`.*app.c` is source, and `link` takes objects"),
+    ("notes.txt", "nothing a linker knows\n", "notes.txt"),
+])
+@pytest.mark.parametrize("application", [False, True])
+def test_no_input_is_passed_over(name: str, text: str, why: str, application: bool, shop: Shop) -> None:
+    """Beside models alone, too, where there is no application for the linker to look at."""
+    (shop.folder / name).write_text(text)
+    rest = [shop.app("kws_run()")] if application else []
+    with pytest.raises(MonoblocError, match=why):
+        shop.link(shop.folder / "kws.o", *rest, shop.folder / name)
+
+
+def test_a_linker_script_beside_models_alone(shop: Shop) -> None:
+    app, script = shop.app("kws_run() + 5"), shop.folder / "more.ld"
+    script.write_text(f"INPUT({app})\n")
+    assert call(shop.link(shop.folder / "kws.o", script).path) == "5\n"
 
 
 def test_a_program_without_models(shop: Shop) -> None:

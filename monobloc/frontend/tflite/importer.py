@@ -60,6 +60,7 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 from monobloc.ops.sized import Ragged, packed
+from monobloc.wildcards import expanded
 
 MAX_CALLS = 20
 
@@ -161,10 +162,11 @@ class _Import:
         wanted = {names[p]: t for p, t in enumerate(self.main.outputs)}
         if self.choices.keep_outputs is not None:
             known = {**{t.name: t.index for t in self.main.tensors}, **wanted}
-            for name in self.choices.keep_outputs:
+            keep = expanded(self.choices.keep_outputs, list(wanted))
+            for name in keep:
                 if name not in known:
                     self._report(unknown_name(f"has no value '{name}' to keep", name, list(wanted)))
-            wanted = {name: known[name] for name in self.choices.keep_outputs if name in known}
+            wanted = {name: known[name] for name in keep if name in known}
         if not wanted:
             self._report(ModelError("has no outputs"))
         for name, t in wanted.items():

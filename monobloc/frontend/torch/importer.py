@@ -23,6 +23,7 @@ from monobloc.frontend.importing import (
     Told,
     bound_values,
     fixed_shapes,
+    given_dims,
     guarded,
     told,
     unknown_name,
@@ -42,13 +43,13 @@ from monobloc.frontend.torch.sized import read as read_ragged
 from monobloc.frontend.torch.sizes import IGNORED, NUMBERS, computed
 from monobloc.frontend.torch.tensors import array_of, dtype_of, identity_of
 from monobloc.frontend.torch.where import Missing, full_name, label, place
-from monobloc.ir.dims import fixed_dims
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.symbolic import is_open
 from monobloc.ir.types import TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.sized import Ragged, packed
 from monobloc.passes.intervals import Range
+from monobloc.wildcards import expanded
 
 EFFECTS = "with_effects"  # a call that may fail, in order with others
 UNBOUNDED = 1 << 40  # a number above is what PyTorch has where nobody says
@@ -173,7 +174,8 @@ class _Import:
         bound = bound_values(self.choices.bind, types, self.notes, self._report)
         try:
             shapes = {**fixed_shapes(self.choices), **{k: v.shape for k, v in bound.items()}}
-            sizes, self.dims, notes = solve(types, shapes, self._given(types, shapes), self.program.name)
+            given, related = self._given(types, shapes)
+            sizes, self.dims, notes = solve(types, shapes, given, self.program.name, related)
             self.notes += notes
             self._check_ranges()
         except ModelError as e:
@@ -201,20 +203,19 @@ class _Import:
         text = str(d)
         return self.program.dim_names.get(text, text)
 
-    def _given(self, types: Mapping[str, Declared], shapes: Mapping[str, Any]) -> dict[str, int]:
+    def _given(self, types: Mapping[str, Declared], shapes: Mapping[str, Any]
+               ) -> tuple[dict[str, int], dict[str, str]]:
         """`--dim`, and the least size of leading dimensions that nobody gave and that may not be 1"""
-        words = {d for shape in self.choices.shapes.values() for d in shape}  # may be names of `--shape` only
-        known = {d for t in types.values() for d in t.dims or ()}
-        given = {k: n for k, n in fixed_dims(self.choices.dims).items() if k in known or k not in words}
+        given, related = given_dims(self.choices, {d for t in types.values() for d in t.dims or ()})
         lower = {name: low for name, low, _ in self._ranges()}
         for name, t in types.items():
             d = t.dims[0] if t.dims else None
-            if isinstance(d, str) and d not in given and lower.get(d, 0) > 1 and not any(
+            if isinstance(d, str) and d not in given and d not in related and lower.get(d, 0) > 1 and not any(
                     d in (types[k].dims or ()) for k in shapes if k in types):
                 given[d] = lower[d]
                 self.notes.append(f"dimension '{d}' of input '{name}' is not given and becomes {lower[d]}, "
                                   f"the least it may be (`--dim {d}=N`)")
-        return given
+        return given, related
 
     def _ranges(self) -> list[tuple[str, int, int | None]]:
         """(symbol, least, most) as the export says"""
@@ -387,10 +388,11 @@ class _Import:
             out = [(name, leaf) for name, leaf in own.items() if leaf is not None]
         else:
             known = {**{n.name: n for n in nodes if n.op == "call_function"}, **own}
-            for name in self.choices.keep_outputs:
+            keep = expanded(self.choices.keep_outputs, names)
+            for name in keep:
                 if name not in known:
                     self._report(unknown_name(f"has no value '{name}' to keep", name, names))
-            out = [(name, known[name]) for name in self.choices.keep_outputs if name in known]
+            out = [(name, known[name]) for name in keep if name in known]
         if not out and not self.signature.buffers_to_mutate:
             self._report(ModelError("has no outputs"))
         for leaf, s in zip(leaves, self.signature.output_specs, strict=True):

@@ -1,0 +1,124 @@
+"""State that grows: the keys and values of the words so far, of which each run adds some.
+
+An input that is state may have a dimension of the program, `past`, where the output that becomes it has
+another size there, `past + seq`. The dimension is then the program's own: nobody sets it, it is 0 at the
+beginning and behind a reset, and a run leaves it at what the output has. A run whose state would have no
+room does nothing but return an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from monobloc.codegen.names import mangle
+from monobloc.errors import UnsupportedError
+from monobloc.ir.dims import Dim, named, symbols_of
+from monobloc.ir.symbolic import is_open
+
+if TYPE_CHECKING:
+    from monobloc.codegen.interface import Interface, Port
+    from monobloc.codegen.sizes import Sizes
+
+Pair = tuple["Port", "Port"]  # the input, and the output that it is in the next run
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What state is behind a run of one version: the bytes of each, and the sizes of dimensions that grow, in C"""
+
+    kept: tuple[str, ...] = ()
+    grown: Mapping[int, str] = field(default_factory=dict)
+
+
+def growth_of(title: str, states: Sequence[Sequence[Pair]], at: Sequence[Mapping[str, int]],
+              dims: Sequence[Dim]) -> list[Growth]:
+    """For each version, from its state and the dimensions that have one size in it."""
+    found: list[dict[int, tuple[str, str]]] = [{} for _ in states]  # dimension: C of its next size, whose it is
+    for k in range(len(states[0])):
+        for axis in range(states[0][k][0].type.rank):
+            _take_axis(title, [s[k] for s in states], axis, at, dims, found)
+    if not any(found):
+        return [Growth() for _ in states]
+    return [Growth(tuple(_bytes(y) for _, y in pairs), {n: c for n, (c, _) in own.items()})
+            for pairs, own in zip(states, found, strict=True)]
+
+
+def _take_axis(title: str, pairs: Sequence[Pair], axis: int, at: Sequence[Mapping[str, int]], dims: Sequence[Dim],
+               found: Sequence[dict[int, tuple[str, str]]]) -> None:
+    """One axis of one state in all versions: of one size, or a dimension that grows."""
+    from monobloc.codegen.sizes import is_dim
+
+    now, then = ([p[k].shape[axis] for p in pairs] for k in (0, 1))
+    name = pairs[0][0].name
+    if all(not is_open(a) and not is_open(b) and a == b == now[0] for a, b in zip(now, then, strict=True)):
+        return
+    met = [n for n, s in enumerate(symbols_of(dims)) if all(is_dim(v, a, s) for v, a in zip(at, now, strict=True))]
+    if not met or all(is_dim(v, b, symbols_of(dims)[met[0]]) for v, b in zip(at, then, strict=True)):
+        raise UnsupportedError(f"the state `{name}` of `{title}` has another size from run to run, and does not grow "
+                               f"by it: axis {axis} is {_told(now, dims)}",
+                               hints=["state lasts from run to run: give its dimensions one size"])
+    d = dims[met[0]]
+    if d.sizes[0] != 0:
+        raise UnsupportedError(f"the state `{name}` of `{title}` grows, and `{d.name}` begins at {d.sizes[0]}",
+                               hints=[f"it is empty at the beginning: `--dim {d.name}=0..{d.most}`"])
+    for own, b in zip(found, then, strict=True):
+        c, first = own.setdefault(met[0], (str(b), name))
+        if c != str(b):
+            raise UnsupportedError(f"the state `{first}` of `{title}` grows to {named(c, dims)} in a run, and `{name}` "
+                                   f"to {named(str(b), dims)}; both are `{d.name}` long before it")
+
+
+def _told(sizes: Sequence[int], dims: Sequence[Dim]) -> str:
+    return " or ".join(dict.fromkeys(named(str(n), dims) for n in sizes))
+
+
+def _bytes(port: Port) -> str:
+    return "*".join(map(str, [port.type.dtype.size, *port.shape]))
+
+
+# -- C ------------------------------------------------------------------------------------------------
+def getter(prefix: str, dim: Dim) -> str:
+    return f"{prefix}_get_{mangle(dim.name)}"
+
+
+def declarations(prefix: str, d: Dim) -> list[str]:
+    return [f"int64_t {getter(prefix, d)}(void); /* as long as the state is by now */",
+            f"int64_t {getter(prefix, d)}_at(void *ram);"]
+
+
+def definitions(prefix: str, s: Sizes, own: str) -> list[str]:
+    """What reads how long state is, and what tells how long it will be: sizes that grow, then bytes of each state."""
+    if not s.grown:
+        return []
+    out = []
+    for k in s.grown:
+        name = f"MB_EXPORT int64_t {getter(prefix, s.dims[k])}"
+        out += [f"{name}_at(void *ram) {{ return ((const int64_t *)ram)[{k}]; }}",
+                f"{name}(void) {{ return ((const int64_t *)({own}))[{k}]; }}"]
+    out += ["static int grow(const int64_t *d, int v, int64_t *next) {",
+            *(f"  const int64_t {x} = d[{k}]; (void){x};" for k, x in enumerate(symbols_of(s.dims)))]
+    for k, v in enumerate(s.versions):
+        values = [*(v.grown[n] for n in s.grown), *v.kept]
+        out.append(f"  if (v == {k}) {{ {' '.join(f'next[{n}] = {c};' for n, c in enumerate(values))} }}")
+    room = " && ".join(f"({s.dims[n].condition_of(f'next[{k}]')})" for k, n in enumerate(s.grown))
+    return [*out, f"  return {room} ? MB_OK : MB_E_SHAPE;", "}"]
+
+
+def check(s: Sizes) -> list[str]:
+    """C at the beginning of a run: how long state will be, if there is room for it."""
+    if not s.grown:
+        return []
+    return [f"  int64_t next[{len(s.grown) + len(s.versions[0].kept)}];",
+            "  if (grow(d, v, next)) return MB_E_SHAPE;"]
+
+
+def keep(i: Interface, places: Sequence[tuple[str, str]]) -> list[str]:
+    """C behind a run without error: outputs that are state become inputs; `places` says where both are."""
+    if not i.sizes.grown:
+        return [f"  if (!e) __builtin_memcpy({x}, {y}, {port.bytes}u);"
+                for (x, y), (port, _) in zip(places, i.states, strict=True)]
+    n = len(i.sizes.grown)
+    return [*(f"  if (!e) __builtin_memcpy({x}, {y}, (size_t)next[{n + k}]);" for k, (x, y) in enumerate(places)),
+            *(f"  if (!e) d[{dim}] = next[{k}];" for k, dim in enumerate(i.sizes.grown))]
