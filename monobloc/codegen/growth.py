@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from monobloc.codegen.names import mangle
 from monobloc.errors import UnsupportedError
 from monobloc.ir.dims import Dim, named, symbols_of
 from monobloc.ir.symbolic import is_open
@@ -79,25 +78,11 @@ def _bytes(port: Port) -> str:
 
 
 # -- C ------------------------------------------------------------------------------------------------
-def getter(prefix: str, dim: Dim) -> str:
-    return f"{prefix}_get_{mangle(dim.name)}"
-
-
-def declarations(prefix: str, d: Dim) -> list[str]:
-    return [f"int64_t {getter(prefix, d)}(void); /* as long as the state is by now */",
-            f"int64_t {getter(prefix, d)}_at(void *ram);"]
-
-
-def definitions(prefix: str, s: Sizes, own: str) -> list[str]:
-    """What reads how long state is, and what tells how long it will be: sizes that grow, then bytes of each state."""
+def definitions(s: Sizes) -> list[str]:
+    """What tells how long state will be: sizes that grow, then bytes of each state."""
     if not s.grown:
         return []
-    out = []
-    for k in s.grown:
-        name = f"MB_EXPORT int64_t {getter(prefix, s.dims[k])}"
-        out += [f"{name}_at(void *ram) {{ return ((const int64_t *)ram)[{k}]; }}",
-                f"{name}(void) {{ return ((const int64_t *)({own}))[{k}]; }}"]
-    out += ["static int grow(const int64_t *d, int v, int64_t *next) {",
+    out = ["static int grow(const int64_t *d, int v, int64_t *next) {",
             *(f"  const int64_t {x} = d[{k}]; (void){x};" for k, x in enumerate(symbols_of(s.dims)))]
     for k, v in enumerate(s.versions):
         values = [*(v.grown[n] for n in s.grown), *v.kept]

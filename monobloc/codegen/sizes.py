@@ -127,6 +127,10 @@ def setter(prefix: str, dim: Dim) -> str:
     return f"{prefix}_set_{mangle(dim.name)}"
 
 
+def getter(prefix: str, dim: Dim) -> str:
+    return f"{prefix}_get_{mangle(dim.name)}"
+
+
 def declarations(prefix: str, s: Sizes) -> list[str]:
     """What the header says of dimensions."""
     if not s.dims:
@@ -137,7 +141,9 @@ def declarations(prefix: str, s: Sizes) -> list[str]:
     for k, d in enumerate(s.dims):
         out.append(f"#define {up}_{mangle(d.name).upper()}_MAX {d.most} /* {comment(d.name)}: {d} */")
         out += [f"int {setter(prefix, d)}(int64_t n);", f"int {setter(prefix, d)}_at(void *ram, int64_t n);"] \
-            if k in s.chosen else growth.declarations(prefix, d)
+            if k in s.chosen else []
+        length = "the length of state" if k in s.grown else "as set"
+        out += [f"int64_t {getter(prefix, d)}(void); /* {length} */", f"int64_t {getter(prefix, d)}_at(void *ram);"]
     return [*out, ""]
 
 
@@ -172,7 +178,11 @@ def definitions(prefix: str, s: Sizes, outputs: Sequence[str], own: str) -> list
         name = setter(prefix, s.dims[k])
         out += [f"MB_EXPORT int {name}_at(void *ram, int64_t n) {{ return set_at(ram, {k}, n); }}",
                 f"MB_EXPORT int {name}(int64_t n) {{ return set_at({own}, {k}, n); }}"]
-    out += growth.definitions(prefix, s, own)
+    for k, d in enumerate(s.dims):
+        name = f"MB_EXPORT int64_t {getter(prefix, d)}"
+        out += [f"{name}_at(void *ram) {{ return ((const int64_t *)ram)[{k}]; }}",
+                f"{name}(void) {{ return ((const int64_t *)({own}))[{k}]; }}"]
+    out += growth.definitions(s)
     for k, port in enumerate(outputs):
         stem, at = f"MB_EXPORT const int64_t *{prefix}_out_{mangle(port)}_dims", s.place_of(k)
         out += [f"{stem}_at(void *ram) {{ return (const int64_t *)ram + {at}; }}",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from monobloc.codegen.growth import getter
 from monobloc.codegen.names import mangle
-from monobloc.codegen.sizes import setter
+from monobloc.codegen.sizes import getter, setter
 from monobloc.link.objects import Module
-from monobloc.link.persist import growing
 from monobloc.ops.sized import sizes_of
 
 TABLE = "monobloc_model"  # the one symbol that is no single model's
@@ -42,8 +40,7 @@ def symbols(m: Module) -> list[str]:
     else:
         ins, outs = list(m.part.all_inputs), list(m.part.all_outputs)
     out = [f"{m.prefix}_{s}" for s in CORE]
-    out += [f"{setter(m.prefix, d)}{at}" for d in m.graph.dims for at in ("", "_at")]
-    out += [f"{getter(m.prefix, d)}{at}" for d in growing(m.graph) for at in ("", "_at")]
+    out += [f"{name(m.prefix, d)}{at}" for d in m.graph.dims for name in (setter, getter) for at in ("", "_at")]
     out += [s for n in ins for s in input_accessors(m, n)]
     out += [s for n in outs for s in output_accessors(m, n)]
     return [*out, f"mb_info_{m.prefix}"]

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from monobloc.cache import Cache
-from monobloc.codegen.growth import getter
-from monobloc.codegen.sizes import setter
+from monobloc.codegen.sizes import getter, setter
 from monobloc.errors import LinkError
 from monobloc.ir.graph import Graph
 from monobloc.ir.text import copy_graph

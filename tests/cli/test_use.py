@@ -147,7 +147,8 @@ def test_bench(mb: Command, model: Path) -> None:
     assert "process start to end" in told.out
     told = mb("bench", "built", "--seconds", 0.02, "--json")
     (timing,) = json.loads(told.out)["times"]
-    assert 0 < timing["least"] <= timing["median"]
+    assert 0 <= timing["least"] <= timing["median"] <= timing["p99"], "a run may be shorter than the counter's step"
+    assert timing["first"] > 0
     assert mb("bench", model, "--vs", "tvm").code == 2
 
 

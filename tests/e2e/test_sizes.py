@@ -199,10 +199,11 @@ def test_text_of_versions_parses_back(attends: Path) -> None:
 
 @pytest.mark.parametrize(("text", "sizes", "back"), [
     ("4", 4, None), ("1,4,8", (1, 4, 8), "1,4,8"), ("8,1,4,4", (1, 4, 8), "1,4,8"), ("1..4", (1, 2, 3, 4), "1..4"),
-    ("3..4", (3, 4), "3,4"), ("5..5", 5, None), ("4..1", None, None), ("a", None, None), ("1,", None, None),
+    ("3..4", (3, 4), "3,4"), ("5..5", 5, None), ("4..1", None, None), ("a..b", None, None), ("1,", None, None),
     ("-1..3", None, None), ("1..2..3", None, None), ("8..20:4", (8, 12, 16, 20), "8,12,16,20"),
     ("32..640:32", tuple(range(32, 641, 32)), "32..640:32"), ("1..22:3", tuple(range(1, 23, 3)), "1..22:3"),
     ("8..30:10", (8, 18, 28), "8,18,28"), ("1..8:1", tuple(range(1, 9)), "1..8"), ("1..8:0", None, None),
+    ("past+seq", "past+seq", None), ("floor(n / 2)", "floor(n / 2)", None), ("2", 2, None), ("1.5", None, None),
 ])
 def test_sizes_as_text(text: str, sizes: object, back: str | None) -> None:
     found = parse_sizes(text)

@@ -11,7 +11,7 @@ import monobloc
 ROOT = Path(monobloc.__file__).parent
 # Who may import whom: a layer imports itself and what stands before it.
 LAYERS = (
-    ("errors",),
+    ("errors", "wildcards"),
     ("targets", "plan", "kernels", "cache"),
     ("ir", "options"),
     ("ops",),

@@ -311,7 +311,7 @@ static void print_times(const struct mb_times *t, uint64_t runs) {
       {"time us: first ", t->first}, {" min ", t->min}, {" median ", t->median}, {" p99 ", t->p99}};
   for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
     mb_put_text(MB_STDOUT, parts[i].label);
-    mb_put_hundredths(MB_STDOUT, parts[i].value);
+    mb_put_thousandths(MB_STDOUT, parts[i].value);
   }
   info_line(" runs ", runs, "\n");
 }

@@ -54,7 +54,7 @@ int mb_run_many(const struct mb_model_info *m, uint64_t n, struct mb_times *time
   uint64_t ns = mb_now_ns(), ticks = mb_ticks();
   int status = run_all(m, n, v);
   while (mb_now_ns() - ns < SURE_NS) mb_relax();
-  double scale = (double)(mb_now_ns() - ns) / (double)(mb_ticks() - ticks) / 10;
+  double scale = (double)(mb_now_ns() - ns) / (double)(mb_ticks() - ticks);
   times->first = (uint64_t)((double)v[0] * scale);
   sort(v, n);
   times->min = (uint64_t)((double)v[0] * scale);

@@ -5,7 +5,7 @@
 
 #include "mb/abi.h"
 
-struct mb_times { /* in hundredths of a microsecond */
+struct mb_times { /* in nanoseconds */
   uint64_t first, min, median, p99;
 };
 

@@ -44,11 +44,10 @@ void mb_put_int(int fd, int64_t v) {
   mb_put_uint(fd, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
 }
 
-void mb_put_hundredths(int fd, uint64_t v) {
-  mb_put_uint(fd, v / 100);
+void mb_put_thousandths(int fd, uint64_t v) {
+  mb_put_uint(fd, v / 1000);
   mb_put_char(fd, '.');
-  mb_put_char(fd, (char)('0' + v / 10 % 10));
-  mb_put_char(fd, (char)('0' + v % 10));
+  for (uint64_t unit = 100; unit; unit /= 10) mb_put_char(fd, (char)('0' + v / unit % 10));
 }
 
 /* n words in base 10^9, least first. */

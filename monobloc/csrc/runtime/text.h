@@ -13,7 +13,7 @@ MB_HIDDEN void mb_put_char(int fd, char c);
 MB_HIDDEN void mb_put_int(int fd, int64_t v);
 MB_HIDDEN void mb_put_uint(int fd, uint64_t v);
 MB_HIDDEN void mb_put_double(int fd, double v);       /* six significant digits, as C's %g */
-MB_HIDDEN void mb_put_hundredths(int fd, uint64_t v); /* v / 100 with two decimals */
+MB_HIDDEN void mb_put_thousandths(int fd, uint64_t v); /* v / 1000 with three decimals */
 MB_HIDDEN void mb_put_flush(int fd);
 
 /* Writes v as %g would into `to` (at least 24 bytes); returns the length. */
