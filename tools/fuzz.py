@@ -82,7 +82,7 @@ def note(f: Finding, folder: Path, o: Options, where: Path, kinds: dict[tuple[st
     """Reduce a finding, and keep it if it is the first of its kind."""
     small = reduced(f, folder / "reduce", o)
     if small.kind not in kinds:
-        kinds[small.kind] = keep(small, where)
+        kinds[small.kind] = keep(small, where, o)
         print(f"FOUND {kinds[small.kind]}: {small.why[:300]}", flush=True)
 
 

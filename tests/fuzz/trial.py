@@ -195,8 +195,8 @@ def _before(b: Builder, out: str) -> list[Any]:
     return chain
 
 
-def keep(f: Finding, folder: Path) -> Path:
-    """The model, its inputs and wanted outputs, and the seed, in one folder."""
+def keep(f: Finding, folder: Path, o: Options) -> Path:
+    """The model, its inputs and wanted outputs, the seed and how it was built, in one folder."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{'-'.join(sorted({n.op_type for n in f.builder.nodes}))[:60]}-{f.builder.seed}"
     path = folder / f"{stem}.onnx"
@@ -205,7 +205,8 @@ def keep(f: Finding, folder: Path) -> Path:
     arrays |= {f"out:{k}": f.builder.values[k] for k in f.builder.outputs}
     np.savez_compressed(path.with_suffix(".npz"), **arrays)
     made = ", ".join(producer(f.builder, o) for o in f.builder.outputs)
-    path.with_suffix(".txt").write_text(f"seed {f.builder.seed}, {f.label}, --lto {f.mode}\n{made}: {f.why}\n")
+    how = f"--lto {f.mode} --cpu {o.target.cpu} --threads {o.threads} --numerics {o.numerics} --optimize {o.optimize}"
+    path.with_suffix(".txt").write_text(f"seed {f.builder.seed}, {f.label}, {how}\n{made}: {f.why}\n")
     return path
 
 
