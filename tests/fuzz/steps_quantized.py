@@ -123,13 +123,15 @@ def _conv(b: Builder, x: str) -> str:
     if len(shape) < 3:
         return ""
     c = shape[1]
-    group = int(some(b, 1, 1, c))
-    m = group * int(some(b, 1, 2)) if group > 1 else size(b, b.values[x].size // c, 192, p=0.4)
+    group = int(some(b, 1, c))
+    m = group * int(some(b, 1, 1, 2)) if group > 1 else size(b, b.values[x].size // c, 192, p=0.4)
     kernel = [number(b, 1, min(3, d)) for d in shape[2:]]
     w = _weight(b, (m, c // group, *kernel), 0)
     attrs: dict[str, object] = {"pads": [number(b, 0, 1) for _ in kernel * 2]} if chance(b) else {}
     if chance(b, 0.3):
         attrs["strides"] = [number(b, 1, 2) for _ in kernel]
+    if chance(b, 0.3):
+        attrs["dilations"] = [max(1, (d - 1) // max(1, k - 1)) for d, k in zip(shape[2:], kernel, strict=True)]
     y = b.one("Conv", x, w, *_bias(b, m), group=group, exact=True, **attrs)
     return b.one("Relu", y, exact=True) if y and chance(b, 0.3) else y
 
