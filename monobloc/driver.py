@@ -148,10 +148,21 @@ def link(inputs: Sequence[Path | str], out: Path, emit: Emit, o: Options, progre
     return _link(Inputs(words=list(inputs)), out, emit, o, progress, libs, libdirs)
 
 
+_STRIP = ("-s", "--strip-all")
+
+
+def _stripped(o: Options) -> Options:
+    """What is asked of the linker is done to the finished image: its symbols are read first."""
+    if not set(_STRIP) & set(o.link_args):
+        return o
+    return replace(o, debug=False, link_args=tuple(w for w in o.link_args if w not in _STRIP))
+
+
 def _link(given: Inputs, out: Path, emit: Emit, o: Options, progress: Progress,
           libs: Sequence[str], libdirs: Sequence[Path], lowerings: Lowerings | None = None,
           asked: Sequence[Options] = ()) -> Image:
     """`asked`: options that imports have taken already, for messages."""
+    o = _stripped(o)
     for flag, said in (("connect", o.connect), *Fixed.of(o).flags):
         if said and not o.graph_lto:
             raise LinkError(f"`--{flag}` needs the graphs, and `--graph-lto off` links code as it is")

@@ -15,7 +15,8 @@ Only the command line turns errors into exit codes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -70,6 +71,17 @@ class UnsupportedError(MonoblocError):
 
 class LinkError(MonoblocError):
     """Objects disagree, or are not what they should be."""
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """What is wrong with objects within, with the file that they are in, unless a message begins with it."""
+    try:
+        yield
+    except LinkError as e:
+        if not e.message.startswith(file):
+            e.message = f"{file}: {e.message}"
+        raise
 
 
 class InternalError(MonoblocError):

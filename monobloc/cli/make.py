@@ -25,6 +25,8 @@ from monobloc.report.phases import Phases
 
 Report = dict[str, Any]
 Make = Callable[[Path, Lto, Progress], Report]  # an image in one LTO mode, and its report
+_LINKER_FLAGS = {"script": "-T", "map": "-Map", "undefined": "-u", "entry": "-e", "wrap": "--wrap",
+                 "linker_word": "-Xlinker"}
 
 
 def build(files: list[str], output: Path | None, flags: Flags) -> int:
@@ -152,16 +154,18 @@ def _not_over_an_input(out: Path, inputs: list[Path]) -> None:
 
 
 def _linker_words(o: Options, flags: Flags, emit: Emit) -> Options:
-    """`-T` and `-Map` are the linker's, which makes the final layout of executables and shared libraries only."""
+    """`-T`, `-Map` and their like are for the link that lays an image out: of executables and shared libraries."""
     if emit not in ("exe", "shared"):
-        if "script" in flags or "map" in flags:
-            raise Usage("`-T` and `-Map` are for executables and shared libraries")
+        if asked := [word for name, word in _LINKER_FLAGS.items() if name in flags]:
+            raise Usage(f"`{asked[0]}` is for executables and shared libraries")
         return o
     script = flags.get("script")
     if script is not None and not script.is_file():
         raise LinkError(f"cannot read `{script}`: no such file")
-    words = ("-T", str(script)) if script is not None else ()
-    return replace(o, map=flags.get("map"), link_args=words)
+    words = ["-T", str(script)] if script is not None else []
+    words += [f"--entry={flags['entry']}"] if "entry" in flags else []
+    words += [f"--{name}={symbol}" for name in ("undefined", "wrap") for symbol in flags.get(name, ())]
+    return replace(o, map=flags.get("map"), link_args=(*words, *flags.get("linker_word", ())))
 
 
 def _libraries(flags: Flags) -> tuple[list[str], list[Path]]:

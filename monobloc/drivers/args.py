@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from monobloc.errors import LinkError
@@ -92,6 +93,39 @@ def _items(words: list[str], valued: frozenset[str]) -> Iterator[Item]:
         else:
             language = word[2:] if word.startswith("-x") and word != "-x" else language
             yield Item((word,))
+
+
+# -- what a compiler is told for the linker ---------------------------------------------------------------
+_ALONE = {"-s": "-s", "--strip-all": "-s", "-r": "-r", "-i": "-r", "--relocatable": "-r"}
+_VALUED = {"-l": "-l", "--library": "-l", "-L": "-L", "--library-path": "-L", "-T": "-T", "--script": "-T"}
+_ADDRESSES = ("-Tbss", "-Tdata", "-Ttext")  # no scripts
+
+
+def handed_on(found: Iterable[Item]) -> list[Item]:
+    """`-Wl,` and `-Xlinker` word by word: files and libraries among them are items as elsewhere on the line."""
+    out: list[Item] = []
+    for own, run in groupby(found, key=lambda i: i.flag.startswith("-Wl,") or i.flag == "-Xlinker"):
+        if not own:
+            out += run
+            continue
+        said = [w for i in run for w in (i.words[1:] if i.flag == "-Xlinker" else i.flag.split(",")[1:])]
+        out += [_as_compilers_say(i) for i in items(said, LD_VALUED)]
+    return out
+
+
+def _as_compilers_say(item: Item) -> Item:
+    """An option that compilers know, and drivers look at, in their spelling."""
+    if item.input and Path(item.words[0]).is_file():
+        return item
+    if item.flag in _ALONE:
+        return Item((_ALONE[item.flag],))
+    for option, same in _VALUED.items():
+        stuck = f"{option}=" if option.startswith("--") else option
+        value = item.words[1] if item.words[0] == option and len(item.words) > 1 else \
+            item.words[0].removeprefix(stuck) if item.words[0].startswith(stuck) else ""
+        if value and not item.flag.startswith(_ADDRESSES):
+            return Item((f"{same}{value}",))
+    return Item(tuple(w for word in item.words for w in ("-Xlinker", word)))
 
 
 def words(found: Iterable[Item]) -> list[str]:

@@ -98,7 +98,7 @@ class Compiler:
     def _link_objects(self, found: list[Item], out: Path, tmp: Path) -> int:
         from monobloc.drivers import models
 
-        mode = args.lto_mode(found)
+        mode, found = args.lto_mode(found), args.handed_on(found)
         relocatable = bool(args.flags(found) & {"-r", "--relocatable"})
         if not relocatable and models.among(found):
             if models.direct(found):

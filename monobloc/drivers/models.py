@@ -21,12 +21,13 @@ from monobloc.object import ar, fat
 if TYPE_CHECKING:
     from monobloc.options import Options
 
-# Shapes that `monobloc link` does not make.
+# Shapes that `monobloc link` does not make, and libraries that clang alone knows of.
 _OTHER_SHAPES = frozenset(
     "-shared -static -static-pie -no-pie -nopie -nostdlib -nostartfiles -nodefaultlibs -nolibc -nostdlib++ -T -m32"
-    " -static-libgcc -static-libstdc++".split()
+    " -static-libgcc -static-libstdc++ -pg -p --coverage -coverage".split()
 )
-_OTHER_STARTS = ("-fsanitize=", "--target=", "-target", "--sysroot", "-stdlib=", "-rtlib=", "-T")
+_OTHER_STARTS = ("-fsanitize=", "--target=", "-target", "--sysroot", "-stdlib=", "-rtlib=", "-T", "-B", "-specs=",
+                 "--gcc-toolchain", "--gcc-install-dir", "-fopenmp", "-fprofile-", "-fcs-profile-", "-fxray-")
 _BETWEEN = frozenset(
     "--start-group --end-group -( -) --whole-archive --no-whole-archive --as-needed --no-as-needed -Bstatic -Bdynamic"
     " -static -dn -dy -call_shared --push-state --pop-state --start-lib --end-lib".split()
@@ -149,10 +150,8 @@ def line(found: Sequence[Item]) -> Line:
 
 def _linker_words(item: Item) -> list[str]:
     """What one option of the compiler means to the linker."""
-    if item.flag.startswith("-Wl,"):
-        return item.flag.split(",")[1:]
     if item.flag == "-Xlinker":
-        return list(item.words[1:])
+        return list(item.words[1::2])
     if item.flag == "-rdynamic":
         return ["--export-dynamic"]
     if item.flag == "-s":

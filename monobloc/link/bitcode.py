@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monobloc.cache import Cache, key, write_atomic
-from monobloc.errors import Diagnostics, LinkError
+from monobloc.errors import Diagnostics, LinkError, naming
 from monobloc.object import ar, bitcode, elf, fat, toolchain
 from monobloc.object.bitcode import EMBEDDED, FAT, Bitcode
 from monobloc.object.elf import Buffer, Elf
@@ -89,7 +89,8 @@ class Reader:
 
     # -- one object --
     def _read(self, data: Buffer, name: str) -> Buffer | None:
-        new = self._object(data, name)
+        with naming(name):
+            new = self._object(data, name)
         if new is None and elf.is_elf(data):
             self.unbounded.append(f"{name} is native code")
         return new

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monobloc.codegen.names import identifier
-from monobloc.errors import Diagnostics, LinkError
+from monobloc.errors import Diagnostics, LinkError, naming
 from monobloc.link import header
 from monobloc.link.connect import is_named, whole_name
 from monobloc.link.line import Line, Unit, read_line, without_models
@@ -117,7 +117,8 @@ class _Search:
 
     def _symbols(self, unit: Unit) -> Symbols:
         if unit not in self.symbols:
-            found = read_symbols(unit.data, self.folder, self.o) if not unit.has_models else _of_models(unit)
+            with naming(unit.place):
+                found = read_symbols(unit.data, self.folder, self.o) if not unit.has_models else _of_models(unit)
             self.symbols[unit] = self._wrapped(found)
         return self.symbols[unit]
 
@@ -215,9 +216,18 @@ def _user_words(line: Line, folder: Path) -> list[Path | str]:
         elif len(units) > 1 or units[0].place != str(word):
             rest = without_models(Path(word), units, folder)
             out += [rest] if rest is not None else []
-    state = [w for w in out if w in ("--whole-archive", "--no-whole-archive")]
-    out += ["--no-whole-archive"] if state[-1:] == ["--whole-archive"] else []  # not for the C library's archives
+    out += _closing([w for w in out if isinstance(w, str)])
     return out if any(isinstance(w, Path) for w in out) else []
+
+
+_CLOSED_BY = {"--whole-archive": "--no-whole-archive", "--start-lib": "--end-lib", "-Bstatic": "-Bdynamic"}
+
+
+def _closing(words: Sequence[str]) -> Iterator[str]:
+    """What ends the states that words leave open: they are not for the start files and the C library behind them."""
+    for opens, closes in _CLOSED_BY.items():
+        if [w for w in words if w in (opens, closes)][-1:] == [opens]:
+            yield closes
 
 
 # -- what must not be -----------------------------------------------------------------------------------

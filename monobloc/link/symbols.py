@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monobloc.cache import write_atomic
-from monobloc.errors import LinkError, ToolchainError
+from monobloc.errors import LinkError, ToolchainError, naming
 from monobloc.object import ar, bitcode, elf, slim, toolchain
 from monobloc.object.elf import Buffer
 from monobloc.object.toolchain import LinkJob
@@ -56,11 +56,8 @@ def used_by(paths: Sequence[Path], folder: Path, o: Options) -> dict[str, Chain]
         if not path.is_file():
             raise LinkError(f"cannot read `{path}`: no such file")
         for name, data in _objects(path):
-            try:
+            with naming(str(path.parent / name)):
                 found = undefined(data, folder / "used", o)
-            except LinkError as e:
-                e.message = f"{path.parent / name}: {e.message}"
-                raise
             for s in sorted(found):
                 out.setdefault(s, (name,))
     return out

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from monobloc.errors import LinkError
+from monobloc.errors import LinkError, naming
 from monobloc.object.elf import Buffer
 
 ARCHIVE, THIN = b"!<arch>\n", b"!<thin>\n"
@@ -72,7 +72,12 @@ def contents(path: Path, called: str = "") -> Iterator[tuple[str, memoryview]]:
 
 
 def members(data: Buffer, path: Path | None = None) -> Iterator[Member]:
-    """All object members in order. `path` is needed to find the members of a thin archive."""
+    """All object members in order. `path` is needed to find the members of a thin archive, and for messages."""
+    with naming(str(path or "")):
+        yield from _members(data, path)
+
+
+def _members(data: Buffer, path: Path | None) -> Iterator[Member]:
     view = memoryview(data)
     if not is_archive(view):
         raise LinkError("not an archive", notes=[f"it starts with {bytes(view[:8])!r}"])

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from monobloc.cache import write_atomic
-from monobloc.errors import LinkError
+from monobloc.errors import LinkError, naming
 from monobloc.object import ar, elf
 from monobloc.object.elf import Buffer, Chunk, Later
 
@@ -166,7 +166,7 @@ def read(source: Path | Buffer, *, name: str = "", llvm: str = "") -> list[Objec
 
 
 def _read_elf(data: memoryview, name: str, llvm: str) -> list[Object]:
-    try:
+    with naming(name):
         parsed = elf.Elf(data)
         parts = {n: _records(parsed, n) for n in (SUMMARY, IR, BITCODE)}
         if not parts[SUMMARY]:
@@ -180,8 +180,6 @@ def _read_elf(data: memoryview, name: str, llvm: str) -> list[Object]:
         weights = _weights(parsed)
         records = zip(parts[SUMMARY], parts[IR], parts[BITCODE], strict=True)
         return [_object(data, name, llvm, weights, *r) for r in records]
-    except LinkError as e:
-        raise LinkError(f"{name}: {e.message}", notes=e.notes, hints=e.hints) from None
 
 
 def _object(

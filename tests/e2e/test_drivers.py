@@ -187,11 +187,43 @@ def test_sections_found_by_name_stay(tmp_path: Path) -> None:
     "app.o -Llib -Wl,--start-group dsp.o -lkws -Wl,--end-group -lm",
     "-static app.o dsp.o digits.o -lm",
     "-no-pie app.o dsp.o -Llib -lkws -lm",
+    "app.o dsp.o digits.o -lm -s",
+    "-g app.c dsp.c digits.o -lm -Wl,--strip-all,--gc-sections",
+    "app.o dsp.o -Wl,--start-lib digits.o -lm",
+    "-static app.o dsp.o -Wl,--whole-archive,lib/libkws.a,--no-whole-archive -lm",
 ])
 def test_links_with_a_model(line: str, digits: Path) -> None:
     tool("cc", *line.split(), "-o", "app", cwd=digits)
     assert run("./app", cwd=digits).stdout == "class 1\n"
     assert ".monobloc.ir" not in sections(digits / "app")
+
+
+@pytest.mark.parametrize("line", [
+    "-Wl,--whole-archive,lib/libkws.a,--no-whole-archive",
+    "-Wl,--start-group,digits.o,dsp.o,--end-group",
+    "-Xlinker --start-lib -Xlinker digits.o -Xlinker --end-lib",
+    "-Wl,-Llib -Wl,-lkws",
+    "-Wl,-L,lib -Xlinker -l -Wl,kws",
+    "-Wl,--library-path=lib,--library=kws",
+])
+def test_models_that_are_named_to_the_linker_alone(line: str, digits: Path) -> None:
+    """They are compiled from their graphs, as where the compiler names them."""
+    rest = ["app.o", *(["dsp.o"] if "dsp.o" not in line else []), "-lm"]
+    tool("cc", *rest, "digits.o", *([] if "dsp.o" in rest else ["dsp.o"]), "-o", "plain", cwd=digits)
+    tool("cc", *rest, *line.split(), "-o", "handed", cwd=digits)
+    assert run("./handed", cwd=digits).stdout == "class 1\n"
+    assert (digits / "handed").stat().st_size == (digits / "plain").stat().st_size
+
+
+@pytest.mark.parametrize("said, meant", [
+    ("-Wl,-rpath,/x -Wl,-z -Wl,now", "-Xlinker -rpath -Xlinker /x -Xlinker -z -Xlinker now"),
+    ("-Wl,-T,a.ld -Wl,--script=b.ld", "-Ta.ld -Tb.ld"),
+    ("-Wl,-Ttext=0x1000 -Wl,-static", "-Xlinker -Ttext=0x1000 -Xlinker -static"),
+    ("-Wl,-Map,no.map a.o", "-Xlinker -Map -Xlinker no.map a.o"),
+    ("-Wl,--library-path,x -Wl,--strip-all", "-Lx -s"),
+])
+def test_words_for_the_linker(said: str, meant: str) -> None:
+    assert args.words(args.handed_on(args.items(said.split()))) == meant.split()
 
 
 def test_what_nobody_uses_is_gone(digits: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import replace
@@ -111,6 +112,37 @@ def test_objects_between_start_lib_and_end_lib_wait(shop: Shop) -> None:
 def test_a_symbol_asked_for_on_the_line(shop: Shop) -> None:
     lib = shop.archive("libm.a", *NAMES)
     assert shop.models(shop.app("kws_run()"), lib, link_args=("-u", "vad_run", "--undefined=seg_run")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("words", ["--start-lib", "--whole-archive", "-Bstatic", "--push-state --start-lib"])
+def test_states_end_with_the_line(words: str, shop: Shop) -> None:
+    """They are not for the start files and the C library, which stand behind it."""
+    app = shop.app("kws_run()")
+    assert "kws" in shop.models(app, *words.split(), shop.archive("libm.a", *NAMES))
+    assert call(shop.folder / "out") == "0\n"
+
+
+@pytest.mark.parametrize("said, models", [
+    ((), ["kws"]), (("-u", "vad_run"), ["kws", "vad"]), (("--undefined=seg_run", "-Xlinker", "-s"), ["kws", "seg"]),
+    (("--wrap", "kws_run"), []),
+])
+def test_the_verb_takes_words_of_linkers(said: tuple[str, ...], models: list[str], shop: Shop) -> None:
+    wrap = "int __wrap_kws_run(void) { return 0; }\n"
+    app = shop.code("app", f"{wrap}int main(void) {{ return kws_run(); }}\n")
+    out = shop.folder / "out"
+    verb = [sys.executable, "-m", "monobloc", "link", "--lto", "none", "--cache", shop.o.cache]
+    call(*verb, app, shop.archive("libm.a", *NAMES), *said, "-o", out, "-g", "--report", shop.folder / "r.json")
+    call(out)
+    assert [m["prefix"] for m in json.loads((shop.folder / "r.json").read_text())["models"]] == models
+
+
+@pytest.mark.parametrize("name", ["cut.o", "libcut.a"])
+def test_damage_is_told_with_the_file(name: str, shop: Shop) -> None:
+    whole = (shop.archive("libcut.a", *NAMES) if name.endswith(".a") else shop.folder / "kws.o").read_bytes()
+    (shop.folder / name).write_bytes(whole[: len(whole) // 3])
+    assert f"{shop.folder / name}: damaged" in shop.told(shop.app("kws_run()"), shop.folder / name)
+    with pytest.raises(MonoblocError, match=f"{name}.*: damaged"):
+        shop.link(shop.folder / "vad.o", emit="object", used_by=(shop.folder / name,))
 
 
 def test_wrapped_references(shop: Shop) -> None:
