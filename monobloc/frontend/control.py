@@ -418,7 +418,8 @@ class _Unroll:
             k += 1
             if trips is None or k < int(trips):
                 going = bool(_known("the condition of the next iteration", outs[0]))
-        return [*states, *(self._stacked(rows, 1 + len(states) + j, 0) for j, rows in enumerate(scans))]
+        first = [self.b.const(np.int64(0)), self.b.const(np.bool_(True)), *states]
+        return [*states, *(self._stacked(rows, 1 + len(states) + j, 0, first) for j, rows in enumerate(scans))]
 
     # -- Scan --
     def scan(self, inputs: Sequence[Value | None], attrs: dict[str, Any]) -> list[Binding]:
@@ -439,8 +440,9 @@ class _Unroll:
             for made, v in zip(scans, outs[len(states) :], strict=True):
                 made.append(v)
         out_axes, out_back = _list(attrs, "scan_output_axes", n_out), _list(attrs, "scan_output_directions", n_out)
+        first = [*states, *(self._zeros(x, a) for x, a in zip(xs, axes, strict=True))]
         stacked = [
-            self._stacked(made[::-1] if d else made, len(states) + j, a)
+            self._stacked(made[::-1] if d else made, len(states) + j, a, first)
             for j, (made, a, d) in enumerate(zip(scans, out_axes, out_back, strict=True))
         ]
         return [*states, *stacked]
@@ -458,7 +460,7 @@ class _Unroll:
             states, xs = rows[: len(rows) - n], rows[len(rows) - n :]
             outs = self._scanned(states, xs, [0] * n, back, xs[0].shape[0], {})
             results.append([v for v in outs if isinstance(v, Value)])
-        return [self._stacked(list(rows), j, 0) for j, rows in enumerate(zip(*results, strict=True))]
+        return [self._stacked(list(rows), j, 0, []) for j, rows in enumerate(zip(*results, strict=True))]
 
     # -- rows --
     def _row(self, x: Value, axis: int, at: int) -> Value:
@@ -467,9 +469,14 @@ class _Unroll:
         part = self.b.one("Slice", x, starts=starts, steps=[1] * x.type.rank, sizes=sizes)
         return self.b.one("Reshape", part, shape=[d for k, d in enumerate(x.shape) if k != axis])
 
-    def _stacked(self, rows: list[Value], output: int, axis: int) -> Value:
+    def _zeros(self, x: Value, axis: int) -> Value:
+        """In place of a row, where there is none"""
+        return self.b.const(np.zeros([d for k, d in enumerate(x.shape) if k != axis], x.dtype.numpy))
+
+    def _stacked(self, rows: list[Value], output: int, axis: int, first: Sequence[Binding]) -> Value:
+        """`first`: what the first iteration takes, or would take"""
         if not rows:
-            return self._empty(output)
+            return self._empty(output, axis, first)
         if not all(isinstance(v, Value) for v in rows):
             raise ModelError("stacks values that are no tensors")
         axis = _axis(axis, rows[0].type.rank + 1)
@@ -479,13 +486,17 @@ class _Unroll:
         parts = [self.b.one("Reshape", v, shape=shape) for v in rows]
         return parts[0] if len(parts) == 1 else self.b.emit("Concat", parts, {"axis": axis})[0]
 
-    def _empty(self, output: int) -> Value:
-        """What no iteration made: its shape is what the body declares."""
+    def _empty(self, output: int, axis: int, first: Sequence[Binding]) -> Value:
+        """What no iteration made: rows are those that the body declares, or else that an iteration would give."""
         t = self.body.graph.output[output].type.tensor_type
-        if t.elem_type not in DTYPES or not all(d.HasField("dim_value") for d in t.shape.dim):
-            raise UnsupportedError("runs no iteration, and the body does not declare its output's shape")
-        kind = TensorType(DTYPES[t.elem_type], (0, *(d.dim_value for d in t.shape.dim)))
-        return self.b.const(np.zeros(kind.shape, kind.dtype.numpy))
+        if t.elem_type in DTYPES and t.HasField("shape") and all(d.HasField("dim_value") for d in t.shape.dim):
+            row = TensorType(DTYPES[t.elem_type], tuple(d.dim_value for d in t.shape.dim))
+        else:
+            mark = _Mark(self.w)
+            row = self.step(first)[output].type
+            mark.back()
+        at = _axis(axis, row.rank + 1)
+        return self.b.const(np.zeros((*row.shape[:at], 0, *row.shape[at:]), row.dtype.numpy))
 
 
 def _scalar(what: str, v: Value | None) -> Any:

@@ -75,6 +75,21 @@ def test_a_loop_whose_condition_is_known_and_whose_count_is_data(going: bool) ->
     close(interpret(g, feeds), want(m, feeds))
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("loop", (0, 4, 8)), ("scan", (4, 0, 8))])
+def test_what_no_iteration_stacks_has_the_rows_of_one(kind: str, shape: tuple[int, ...]) -> None:
+    """Bodies seldom declare what their outputs are: the axis of iterations is not the only one."""
+    node = {"loop": """Loop(n, , x) <body = b (int64 i, bool c, float[4,8] s) => (bool c2, s2, t) {
+                t = Erf(s)  s2 = Mul(t, s)  c2 = Identity(c) }>""",
+            "scan": """Scan(x, none) <num_scan_inputs = 1, scan_output_axes = [1],
+                body = b (float[4,8] s, float[4,8] r) => (s2, t) { t = Add(s, r)  s2 = Mul(t, s) }>"""}[kind]
+    constants = {"loop": {"n": np.array(0)}, "scan": {"none": np.zeros((0, 4, 8), np.float32)}}[kind]
+    m = text(f"g (float[4,8] x) => (float[4,8] y, float[N,K,M] rows) {{ y, rows = {node} }}", **constants)
+    feeds = {"x": x()}
+    got = interpret(load_onnx(m).graph, feeds)
+    assert got["rows"].shape == shape
+    np.testing.assert_array_equal(got["y"], feeds["x"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_means_the_same_before_and_after_passes_and_as_text(name: str) -> None:
     make, feeds = CASES[name]
