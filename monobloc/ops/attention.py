@@ -67,7 +67,7 @@ def gathered(b: Any, x: Value, at: Value) -> Any:
 
 def rows_at(b: Any, x: Value, at: Value) -> Any:
     """The same by numbers of rows in each sample"""
-    first = b.const(np.arange(x.shape[0])[:, None] * x.shape[2], I64)
+    first = b.counted(x.shape[0], step=x.shape[2], shape=[x.shape[0], 1])
     return gathered(b, x, b.one("Add", at, first))
 
 
@@ -127,18 +127,18 @@ def _softmax(b: Any, n: Any, scores: Value, masks: Masks) -> Value:
     return slice_last(b, n, whole, 0, scores.shape[3])
 
 
-def triangle(b: Any, steps: int, length: int, before: int) -> Value:
+def triangle(b: Any, steps: int, length: int, before: int) -> Any:
     """Which of `length` keys each of `steps` behind those `before` may see: those up to itself; the last one all, also
     where there are more, as onnxruntime has it"""
-    seen = np.arange(length)[None, :] <= np.arange(before, before + steps)[:, None]
-    seen[-1:] = True
-    return b.const(seen)
+    queries, keys = b.counted(steps, before, shape=[steps, 1]), b.counted(length, shape=[1, length])
+    last = b.one("Equal", queries, b.const(before + steps - 1, I64))
+    return b.one("Or", b.one("LessOrEqual", keys, queries), last)
 
 
 def padding(b: Any, n: Any, mask: Value, batch: int, length: int, filter_value: float, d: DType) -> Value:
     """A mask of keys as what is added to scores: a number of keys per sample, their end and start, or 1 and 0."""
     if mask.shape in ((batch,), (2 * batch,)):
-        at = b.const(np.arange(length, dtype=np.int32)[None, :])
+        at = b.counted(length, shape=[1, length], dtype=DType.I32)
         end = b.one("Reshape", slice_first(b, n, mask, 0, batch), shape=[batch, 1])
         seen = b.one("Less", at, end)
         if mask.shape[0] == 2 * batch and mask.shape[0] != batch:
@@ -265,9 +265,9 @@ class MultiHeadAttention(OpDef):
 
     def _until(self, b: Any, n: Any, before: Value, steps: int, length: int) -> Any:
         """[B, 1, S, T]: keys up to the query's own, or up to the last"""
-        last = np.arange(steps) if n.attrs.get("unidirectional", 0) else np.full(1, steps - 1)
-        end = b.one("Add", b.one("Reshape", before, shape=[before.shape[0], 1, 1, 1]), b.const(last[:, None], I64))
-        return b.one("LessOrEqual", b.const(np.arange(length), I64), end)
+        last = b.counted(steps, shape=[steps, 1]) if n.attrs.get("unidirectional", 0) else b.const(steps - 1, I64)
+        end = b.one("Add", b.one("Reshape", before, shape=[before.shape[0], 1, 1, 1]), last)
+        return b.one("LessOrEqual", b.counted(length), end)
 
     def _of_beams(self, b: Any, n: Any, x: Value, beams: Value, before: Value) -> Any:
         """The cache of which `beams` [groups, beams, T] says for every beam and key which beam of its group has it"""
@@ -278,9 +278,9 @@ class MultiHeadAttention(OpDef):
         chosen = slice_of(b, beams, [(0, 1, groups), (0, 1, width), (0, 1, length)])
         chosen = b.one("Reshape", b.one("Cast", chosen, to=I64), shape=[batch, length])
         first = b.const(np.repeat(np.arange(groups) * width, width)[:, None], I64)
-        own = b.one("GreaterOrEqual", b.const(np.arange(length), I64), b.one("Reshape", before, shape=[batch, 1]))
-        row = b.one("Where", own, b.const(np.arange(batch)[:, None], I64), b.one("Add", chosen, first))
-        at = b.one("Add", b.one("Mul", row, b.const(length, I64)), b.const(np.arange(length), I64))
+        own = b.one("GreaterOrEqual", b.counted(length), b.one("Reshape", before, shape=[batch, 1]))
+        row = b.one("Where", own, b.counted(batch, shape=[batch, 1]), b.one("Add", chosen, first))
+        at = b.one("Add", b.one("Mul", row, b.const(length, I64)), b.counted(length))
         return gathered(b, x, at)
 
     def _parts(

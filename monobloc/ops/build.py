@@ -34,13 +34,21 @@ class Builder:
         self.graph, self.before, self.locs, self.name = graph, before, locs, name
 
     def const(self, array: Any, dtype: DType | None = None, name: str = "") -> Value:
-        if is_open(array):
-            array = integers(array, np.int64)
+        if is_open(array) and dtype in (None, DType.I64):
+            array, dtype = integers(array, np.int64), None
         data = np.asarray(array) if dtype is None else np.asarray(array, dtype.numpy)
         return self.graph.constant(name or (self.name or "c") + ".const", data)
 
     def ints(self, values: Sequence[int]) -> Value:
         return self.const(integers(list(values), np.int64))
+
+    def counted(self, count: int, start: int = 0, step: int = 1, *, shape: Sequence[int] = (),
+                dtype: DType = DType.I64) -> Value:
+        """start, start + step, ...: a constant, or where a run chooses sizes what it counts"""
+        if not any(map(is_open, (count, start, step))):
+            return self.const((start + np.arange(count) * step).reshape(tuple(shape) or -1), dtype)
+        made = cast_to(self, self.one("Iota", start=start, delta=step, size=count), dtype)
+        return self.one("Reshape", made, shape=list(shape)) if shape else made
 
     def emit(
         self,

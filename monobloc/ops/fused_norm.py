@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
@@ -78,7 +76,7 @@ class EmbedLayerNormalization(OpDef):
         ids, segments, words, places, kinds, gamma, beta, mask, at = [*n.inputs, None, None][:9]
         if ids.type.rank != 2:
             n.fail(f"input ids are {ids.type}, must be [batch, sequence]")
-        at = b.ints(range(ids.shape[1])) if at is None else at
+        at = b.counted(ids.shape[1]) if at is None else at
         read = [(words, ids), (places, at), (kinds, segments)]
         rows = [read_as(b, n, "Gather", [t, k], axis=0) for t, k in read if t is not None and k is not None]
         return self.summed(b, n, rows, gamma, beta, mask)
@@ -92,7 +90,7 @@ class EmbedLayerNormalization(OpDef):
     def _lengths(self, b: Any, ids: Value, mask: Value | None) -> Value:
         """How many elements of each row of the mask are 1"""
         if mask is None:
-            return b.const(np.zeros(ids.shape[0], np.int32))
+            return b.one("Expand", b.const(0, DType.I32), shape=[ids.shape[0]])
         ones = b.one("Cast", b.one("Equal", mask, b.const(1, mask.dtype)), to=DType.I32)
         return b.one("ReduceSum", ones, axes=[1], keepdims=0)
 
@@ -107,7 +105,7 @@ class QEmbedLayerNormalization(EmbedLayerNormalization):
         scaled = list(zip(tables, scales, zeros, strict=True))
         gamma, beta = (real(b, n, *t) for t in scaled[3:])
         ids, segments = n.inputs[:2]
-        at = [ids, b.ints(range(ids.shape[-1])), segments]
+        at = [ids, b.counted(ids.shape[-1]), segments]
         rows = [real(b, n, read_as(b, n, "Gather", [t, k], axis=0), s, z)
                 for (t, s, z), k in zip(scaled[:3], at, strict=True) if t is not None and k is not None]
         return self.summed(b, n, rows, gamma, beta, mask)

@@ -73,7 +73,7 @@ class MicrosoftRotaryEmbedding(OpDef):
         refuse(n, is_packed_batching=0, scale=1.0)
         y = in_heads(b, n, x, cos.shape[1])
         if positions.type.size == 1 and positions.type.rank == 1:
-            steps = b.const(np.arange(y.shape[2], dtype=np.int64)[None, :])
+            steps = b.counted(y.shape[2], shape=[1, y.shape[2]])
             positions = b.one("Expand", b.one("Add", positions, steps), shape=[y.shape[0], y.shape[2]])
         if positions.shape != (y.shape[0], y.shape[2]):
             n.fail(f"position ids are {positions.type}, must be [1] or {[y.shape[0], y.shape[2]]}")
@@ -169,7 +169,7 @@ class GroupQueryAttention(OpDef):
         batch, steps, length = q.shape[0], q.shape[2], past.shape[2]
         now, then = (b.one("Reshape", t, shape=[batch, 1]) for t in (known, before))
         first = b.one("Sub", then, resident(b, then, length, window))  # what stands in the cache's first row
-        rows = b.one("Add", first, b.const(np.arange(length)[None, :], I64))
+        rows = b.one("Add", first, b.counted(length, shape=[1, length]))
         rows = b.one("Where", b.one("Less", rows, then), rows, b.const(1 << 40, I64))
         at = b.one("Concat", rows, self._positions(b, before, batch, steps), axis=1)
         key = b.one("Reshape", at, shape=[batch, 1, 1, length + steps])
@@ -178,7 +178,7 @@ class GroupQueryAttention(OpDef):
         near = b.one("Greater", key, b.one("Sub", here, b.const(window, I64)))
         masks.kept = b.one("And", b.one("LessOrEqual", key, here), near)
         kept_first = b.one("Sub", now, resident(b, now, length, window))
-        to = b.one("Add", kept_first, b.const(np.arange(length)[None, :], I64))
+        to = b.one("Add", kept_first, b.counted(length, shape=[1, length]))
         source = b.one("Where", b.one("Less", to, then), b.one("Sub", to, first),
                        b.one("Add", b.one("Sub", to, then), b.const(length, I64)))
         source = b.one("Min", source, b.const(length + steps - 1, I64))
@@ -231,7 +231,7 @@ class GroupQueryAttention(OpDef):
 
     def _positions(self, b: Any, before: Value, batch: int, steps: int) -> Value:
         """[B, S]: the new elements count on from what was before them"""
-        return b.one("Add", b.one("Reshape", before, shape=[batch, 1]), b.const(np.arange(steps)[None, :], I64))
+        return b.one("Add", b.one("Reshape", before, shape=[batch, 1]), b.counted(steps, shape=[1, steps]))
 
     def _masks(
         self, b: Any, n: Any, known: Value, before: Value, steps: int, length: int, ins: list[Value | None]
@@ -240,8 +240,8 @@ class GroupQueryAttention(OpDef):
         if masks.sink is None and n.attrs.get("smooth_softmax", 0) == 1:
             masks.sink = b.const(np.zeros(int(n.attrs["num_heads"]), ins[0].dtype.numpy))  # type: ignore[union-attr]
         batch = known.shape[0]
-        key = b.const(np.arange(length, dtype=np.int64)[None, None, None, :])
-        step = b.const(np.arange(steps, dtype=np.int64)[None, None, :, None])
+        key = b.counted(length, shape=[1, 1, 1, length])
+        step = b.counted(steps, shape=[1, 1, steps, 1])
         here = b.one("Add", b.one("Reshape", before, shape=[batch, 1, 1, 1]), step)
         if n.attrs.get("causal", 1):
             masks.kept = b.one("LessOrEqual", key, here)

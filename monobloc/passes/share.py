@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monobloc.ir.graph import Const, Graph, Node, Value, content_key
+from monobloc.ir.symbolic import guess
 from monobloc.ir.types import TensorType
 from monobloc.ops import opdef
 from monobloc.passes import PassContext
@@ -113,8 +114,8 @@ def _same_matrix(v: Value, s: Stored) -> bool | None:
 
 
 def _pays(v: Value, s: Stored, ctx: PassContext) -> bool:
-    looked_up = sum(_elements(n, v) for n in dict.fromkeys(v.users))
-    product = max(s.shape[0] * s.shape[1] * STREAM, s.work * MULTIPLY)
+    looked_up = sum(guess(_elements(n, v)) for n in dict.fromkeys(v.users))
+    product = max(s.shape[0] * s.shape[1] * STREAM, guess(s.work) * MULTIPLY)
     return ctx.optimize == "size" or looked_up * LOOKUP <= MAY_COST * product
 
 

@@ -216,9 +216,35 @@ def bodies() -> tuple[onnx.ModelProto, dict[str, range]]:
     return m, {"n": range(1, 4), "t": range(2, 9)}
 
 
-MODELS = {"halves": halves, "thirds": thirds, "bodies": bodies, "maps": maps, "frames": frames, "rows": rows,
-          "branches": branches, "attention": attention, "pictures": pictures, "bytes": bytes_, "lines": lines,
-          "recurrent": recurrent}
+def fused() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """What onnxruntime's optimizer makes of attention: more sizes than an image has versions"""
+    ms = {"domain": "com.microsoft"}
+    nodes = [
+        node("Attention", ["x", "w", "b"], ["y"], num_heads=3, unidirectional=1, **ms),
+        node("MultiHeadAttention", ["x", "x", "x"], ["z"], num_heads=3, **ms),
+        node("FusedMatMul", ["x", "x"], ["p"], transB=1, alpha=0.3, **ms),
+        node("RotaryEmbedding", ["x", "from", "cos", "sin"], ["r"], num_heads=3, **ms),
+        node("ReduceL2", ["x"], ["length"], axes=[2], keepdims=0), node("Clip", ["length", "", "most"], ["clipped"]),
+        node("Cast", ["clipped"], ["ids"], to=TensorProto.INT32),
+        node("EmbedLayerNormalization", ["ids", "", "words", "places", "", "scale", "shift"], ["e", "count"], **ms),
+    ]
+    weights = {"w": _f(12, 36), "b": _f(36), "from": np.int64([3]), "cos": _f(50, 2), "sin": _f(50, 2, seed=1),
+               "most": np.float32(9), "words": _f(10, 8), "places": _f(40, 8), "scale": _f(8), "shift": _f(8)}
+    m = _model(nodes, ["n", "t", 12], weights, ("y", "z", "p", "r", "e"))
+    m.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return m, {"n": range(1, 4), "t": range(2, 40)}
+
+
+def tied() -> tuple[onnx.ModelProto, dict[str, range]]:
+    """A language model's ends: the table that is looked up is the last matrix, which either way is a guess of speed"""
+    nodes = [node("Abs", ["x"], ["from_zero"]), node("Cast", ["from_zero"], ["ids"], to=TensorProto.INT64),
+             node("Gather", ["table", "ids"], ["rows"]), node("Transpose", ["table"], ["matrix"], perm=[1, 0]),
+             node("MatMul", ["rows", "matrix"], ["y"])]
+    return _model(nodes, ["n", "t"], {"table": _f(100, 32)}), {"n": range(1, 4), "t": range(2, 40)}
+
+
+MODELS = {f.__name__.strip("_"): f for f in (fused, tied, halves, thirds, bodies, maps, frames, rows, branches,
+                                             attention, pictures, bytes_, lines, recurrent)}
 TOLERANCE = {"bytes": dict(rtol=0, atol=0.11)}  # a step of the quantizer
 
 
