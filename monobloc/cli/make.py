@@ -87,6 +87,8 @@ def compile_one(file: Path, output: Path | None, header: Path | None, flags: Fla
 
 def _compile_parts(file: Path, out: Path, o: Options, header: Path | None, flags: Flags) -> None:
     """A model as several objects, which have one interface when they are linked."""
+    if o.split_at and o.partitions > 1:
+        raise Usage("`--split-at` says where to cut and `--partitions` how often: give one of them")
     asked = ["--header"] * (header is not None) + [f"--{k}" for k in ("report", "depfile") if k in flags]
     if asked:
         raise Usage(f"`{asked[0]}` is not for parts of a model, of which `{file}` becomes several\n"

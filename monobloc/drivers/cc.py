@@ -127,7 +127,8 @@ def _own(found: Sequence[Item]) -> list[str]:
     lto = args.lto_mode(found)
     target = " ".join(args.words(i for i in found if i.flag == "-target" or i.flag.startswith("--target")))
     elf = not any(w in target for w in ("wasm", "windows", "mingw", "darwin", "apple", "macos"))
-    return [QUIET, *SECTIONS, *(FAT if lto != "none" and elf else ()), LOUD]
+    plain = "-emit-llvm" in args.flags(found)  # the output is bitcode already, which would hold another one
+    return [QUIET, *SECTIONS, *(FAT if lto != "none" and elf and not plain else ()), LOUD]
 
 
 def lto_flags(mode: str, level: int, env: Mapping[str, str]) -> list[str]:

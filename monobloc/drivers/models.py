@@ -191,11 +191,14 @@ def closed(found: Sequence[Item], mode: str, folder: Path, env: Mapping[str, str
     """The line with all models as one native object, where the first of them stood."""
     from monobloc import driver
     from monobloc.link.resolve import NotNeeded
+    from monobloc.link.symbols import refuse_slim
 
     found = with_libraries(found)
     paths = among(found)
     o = options(paths, found, mode, env)
     users = tuple(p for p in _files(found) if p.suffix in _OBJECTS and p not in paths)
+    for path in users:
+        refuse_slim(path)
     shared = bool(args.flags(found) & {"-shared", "--shared", "-Bshareable"})
     made = folder / "models.o"
     out: list[Item] = []

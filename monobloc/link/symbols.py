@@ -100,17 +100,23 @@ def _compiled(code: Buffer, scratch: Path, o: Options) -> Buffer:
                         hints=["give an object with machine code, as `-ffat-lto-objects` makes it"]) from None
 
 
-def check_linkable(path: Path, o: Options) -> None:
-    """What lld cannot take, told in words."""
+def refuse_slim(path: Path) -> None:
+    """lld takes these objects, finds no code in them, and says that something else is missing."""
     for name, data in _objects(path):
-        if not elf.is_elf(data):
-            continue
-        if slim.is_slim(data):
+        if elf.is_elf(data) and slim.is_slim(data):
             raise LinkError(
                 f"{path.parent / name} is a slim LTO object of GCC: it holds no machine code, and only GCC can read it",
                 hints=["compile it with `-ffat-lto-objects`, or let `monobloc compile` compile the source",
                        "or let GCC link: `monobloc link -r MODELS --used-by OBJECT... -o models.o`"],
             )
+
+
+def check_linkable(path: Path, o: Options) -> None:
+    """What lld cannot take, told in words."""
+    refuse_slim(path)
+    for name, data in _objects(path):
+        if not elf.is_elf(data):
+            continue
         e = elf.Elf(data)
         if (e.machine, e.bits) != (o.target.elf_machine, 8 * o.target.pointer_size):
             met = elf.MACHINE_NAMES.get(e.machine, f"machine {e.machine}")

@@ -23,6 +23,7 @@ from monobloc import driver
     ("link",), ("link", "m.o", "--frobnicate"), ("link", "@nothing"), ("compile", "x.txt"), ("check",), ("verify",),
     ("verify", "m.onnx", "--against", "god"), ("bench", "m.onnx", "--seconds", "0"), ("run",), ("opt",),
     ("compile", "m.onnx", "--partitions", "2", "--report", "r.json"),
+    ("compile", "m.onnx", "--partitions", "2", "--split-at", "y"), ("link", "m.o", "-o", "x.a", "--wrap", "f"),
 ])  # fmt: skip
 def test_usage_errors(mb: Command, model: Path, words: tuple[str, ...]) -> None:
     told = mb(*words)

@@ -141,6 +141,22 @@ def test_links_without_models(flags: str, tmp_path: Path) -> None:
     assert ("_Z3twov" in found) == (flags == "-fno-lto")  # inlined across files by LTO alone
 
 
+def test_bitcode_holds_no_other_bitcode(tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 4; }\n")
+    tool("cc", "-O2", "-emit-llvm", "-c", "main.c", "-o", "main.bc", cwd=tmp_path)
+    assert tool("cc", "-O2", "main.bc", "-o", "app", cwd=tmp_path).stderr == ""
+    run("./app", cwd=tmp_path, code=4)
+
+
+@pytest.mark.parametrize("shape", ["", "-static"])
+def test_objects_that_hold_no_code_are_refused(shape: str, digits: Path) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("no `gcc`")
+    run("gcc", "-O2", "-flto", "-fno-fat-lto-objects", "-c", "app.c", "-o", "slim.o", cwd=digits)
+    said = tool("cc", *shape.split(), "slim.o", "dsp.o", "digits.o", "-lm", "-o", "app", cwd=digits, code=1).stderr
+    assert "slim.o is a slim LTO object of GCC" in said and "-ffat-lto-objects" in said
+
+
 def test_objects_that_other_tools_changed(tmp_path: Path) -> None:
     """`ld -r` and `objcopy` change the native half only; then that half is linked."""
     if not shutil.which("objcopy"):
