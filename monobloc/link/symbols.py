@@ -55,12 +55,23 @@ def used_by(paths: Sequence[Path], folder: Path, o: Options) -> dict[str, Chain]
     for path in paths:
         if not path.is_file():
             raise LinkError(f"cannot read `{path}`: no such file")
+        _has_code(path)
         for name, data in _objects(path):
             with naming(str(path.parent / name)):
                 found = undefined(data, folder / "used", o)
             for s in sorted(found):
                 out.setdefault(s, (name,))
     return out
+
+
+def _has_code(path: Path) -> None:
+    """An archive of other things, as of archives, would say that nobody reads anything; an empty one may."""
+    data = ar.map_file(path)
+    others = list(ar.members(data, path)) if ar.is_archive(data) else []
+    if others and not any(is_code(m.data) for m in others):
+        what = "an archive" if ar.is_archive(others[0].data) else "no object"
+        raise LinkError(f"`--used-by {path}`: it holds no object", notes=[f"its member `{others[0].name}` is {what}"],
+                        hints=["name objects, and archives of objects"])
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Buffer]]:

@@ -84,6 +84,18 @@ def test_archives_of_all_forms(flag: str, folder: Path, o: Options, tmp_path: Pa
     assert models(folder, o, tmp_path / "all.a").removed == {}
 
 
+def test_an_archive_without_objects_is_refused(folder: Path, o: Options, tmp_path: Path) -> None:
+    app = _object("fat", folder / "reader.c", tmp_path / "reader.o", o)
+    inner, outer, empty = (tmp_path / f"lib{n}.a" for n in ("inner", "outer", "empty"))
+    toolchain.archive([app], inner)
+    toolchain.archive([inner], outer)
+    empty.write_bytes(b"!<arch>\n")
+    with pytest.raises(LinkError, match=r"libouter\.a`: it holds no object(?s:.*)libinner\.a` is an archive"):
+        link([folder / "twoheads.o"], tmp_path / "x.o", "object", replace(o, used_by=(outer,)))
+    image = link([folder / "twoheads.o"], tmp_path / "x.o", "object", replace(o, used_by=(empty, inner)))
+    assert image.removed == GONE
+
+
 def test_who_needs_a_symbol_is_known(folder: Path, o: Options, tmp_path: Path) -> None:
     member = _object("fat", folder / "reader.c", tmp_path / "reader.o", o)
     library = toolchain.archive([member], tmp_path / "lib.a")
