@@ -157,10 +157,9 @@ def _definitions(family: str, desc: dict[str, int], epilogue: _Epilogue, t: Targ
 
 
 def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> list[str]:
-    """A product whose descriptor is made when it runs: a leaf for every height of a tile, and once more for rows
-    that are one tile, under which the weights stream by: two panels side by side where registers are left."""
+    """A product whose descriptor is made when it runs: a leaf for every height of a tile, once more for rows that are
+    one tile, under which the weights stream by, and some of another width for few rows that like them better."""
     n, nv, vl = desc["n"], desc["nv"], t.f32_lanes
-    most = min(tiles.max_mr(nv, vl, t.vector_registers), OPEN_COLUMN_ROWS if is_open(n) else OPEN_ROWS)
     fixed = {k: v for k, v in desc.items() if k not in ("mr1", "n1", "mr2", "n2", "ku")}
     pf = int(desc["pf"])
     streams = desc["b_kind"] == tiles.B_PACKED and pf != tiles.PF_NONE
@@ -170,12 +169,20 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
     elif n % (nv * vl):
         kinds.append(("tail", 1, "0", pf))
     lines = _made_in_run("gemm", fixed, epilogue)
-    panels = _panels(desc, vl, t.vector_registers) if streams else {}
-    ku = {mr: tiles.chains(mr, nv * panels.get(mr, 1)) for mr in range(most + 1) if mr}  # the same sums, joined or not
+    panels, parts = _side_by_side(guess(desc["m"]), desc, t) if streams else (1, 1)
+    made = f"{KERNEL}_many" if (panels, parts) != (1, 1) else f"{KERNEL}_d"
+    if made == f"{KERNEL}_many":
+        lines.append(f"MB_INLINE mb_gemm {made}(const void *ctx) "
+                     f"{{ return mb_gemm_join({KERNEL}_d(ctx), {panels}, {parts}); }}")
+    width = panels * nv // parts
+    most = min(tiles.max_mr(width, vl, t.vector_registers), OPEN_COLUMN_ROWS if is_open(n) else OPEN_ROWS)
+    plan = _few_rows(desc, t, (panels, parts)) if streams else {}
+    ku = {mr: plan[mr].ku if mr in plan else tiles.chains(mr, width) for mr in range(1, most + 1)}  # the same sums
     for name, tail, how, ahead in kinds:
         least = (most + 1) // 2 if streams and name == "full" else 1  # rows of several tiles have none below
         leaves = {mr: f"{KERNEL}_{name}{mr}" for mr in _heights(desc["m"], least, most)}
-        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {KERNEL}_d, {KERNEL}_epi, {mr}, {ku[mr]}, {tail}, {how}, {ahead})"
+        sums = dict.fromkeys(leaves, 1) if streams and name == "full" else ku  # of several tiles, as in `_few_rows`
+        lines += [f"MB_GEMM_OPEN_LEAF({leaf}, {made}, {KERNEL}_epi, {mr}, {sums[mr]}, {tail}, {how}, {ahead})"
                   for mr, leaf in leaves.items()]
         table = ", ".join(leaves.get(mr, "0") for mr in range(most + 1))
         lines.append(f"static mb_gemm_leaf *const {KERNEL}_{name}[] = {{{table}}};")
@@ -184,9 +191,9 @@ def _open_definitions(desc: dict[str, int], epilogue: _Epilogue, t: Target) -> l
         last = f"d.n < MB_VL ? {KERNEL}_small : {KERNEL}_shifted"
     first = f"d.m <= {most} ? {KERNEL}_once : {KERNEL}_full" if streams else f"{KERNEL}_full"
     last = first if last == f"{KERNEL}_{kinds[0][0]}" or last == f"{KERNEL}_once" else last
-    joined = _joined_leaves(panels, ku)
-    call = joined.pop() if joined else ""
-    return [*lines, *joined, f"MB_GEMM_OPEN({KERNEL}_k, {KERNEL}_d, {most}, {first}, {last}, {call})"]
+    few = _few_leaves(plan, pf)
+    call = f"MB_GEMM_FEW({KERNEL}_few, {KERNEL}_d, {max(plan)})" if plan else ""
+    return [*lines, *few, f"MB_GEMM_OPEN({KERNEL}_k, {made}, {most}, {first}, {last}, {call})"]
 
 
 def _made_in_run(family: str, desc: Mapping[str, int], epilogue: _Epilogue) -> list[str]:
@@ -237,24 +244,48 @@ def _heights(m: int, least: int, most: int) -> Sequence[int]:
     return range(max(least, min(lower(m), most // 2)), most + 1)
 
 
-def _panels(desc: Mapping[str, int], vl: int, nvreg: int) -> dict[int, int]:
-    """How many panels a tile takes at once, by its rows, where it takes several."""
-    heights = range(max(lower(desc["m"]), 1), tiles.max_mr(2 * desc["nv"], vl, nvreg) + 1)
-    found = {mr: tiles.joined_panels(mr, desc["n"], desc["nv"], vl, nvreg) for mr in heights}
-    return {mr: panels for mr, panels in found.items() if panels}
+@dataclass(frozen=True)
+class _Few:
+    """What a number of rows takes: `mb_gemm_few`"""
+
+    panels: int
+    parts: int
+    most: int
+    heights: tuple[int, ...]
+    ku: int
+    once: bool
 
 
-def _joined_leaves(panels: Mapping[int, int], ku: Mapping[int, int]) -> list[str]:
-    """Leaves over several panels, for rows that are few; the last line is how they are called."""
-    if not panels:
-        return []
-    rows = range(max(panels) + 1)
-    names = [f"{KERNEL}_joined{mr}" if mr in panels else "0" for mr in rows]
-    leaves = [f"MB_GEMM_JOINED_LEAF({names[mr]}, {KERNEL}_d, {KERNEL}_epi, {mr}, {ku[mr]}, {n}, {tiles.PF_STREAM})"
-              for mr, n in panels.items()]
-    return [*leaves, f"static mb_gemm_leaf *const {KERNEL}_joined[] = {{{', '.join(names)}}};",
-            f"static const int {KERNEL}_panels[] = {{{', '.join(str(panels.get(mr, 0)) for mr in rows)}}};",
-            f"MB_GEMM_JOINED({KERNEL}_panels, {KERNEL}_joined, {max(panels)})"]
+def _side_by_side(m: int, desc: Mapping[str, int], t: Target) -> tuple[int, int]:
+    return tiles.shared_tiles(m, desc["n"], int(desc["k"]), desc["nv"], t.f32_lanes, t.vector_registers)
+
+
+def _few_rows(desc: Mapping[str, int], t: Target, many: tuple[int, int]) -> dict[int, _Few]:
+    """By rows, where they take tiles of another width than `many` rows do."""
+    m, found = desc["m"], {}
+    for rows in range(max(lower(m), 1), tiles.FEW_ROWS + 1 if is_open(m) else m + 1):
+        panels, parts = _side_by_side(rows, desc, t)
+        if (panels, parts) != many:
+            wide = panels * desc["nv"] // parts
+            high = tiles.max_mr(wide, t.f32_lanes, t.vector_registers)
+            mr1, n1, mr2, n2 = tiles.cover(rows, high)
+            ku = tiles.chains(mr1, wide) if n1 + n2 == 1 else 1
+            found[rows] = _Few(panels, parts, high, (mr1, mr2 or mr1), ku, n1 + n2 == 1)
+    return found
+
+
+def _few_leaves(plan: Mapping[int, _Few], pf: int) -> list[str]:
+    """The leaves, and the table that leads to them."""
+    leaves, rows = {}, ["{0}"] * (max(plan, default=-1) + 1)
+    for m, few in plan.items():
+        ahead = tiles.PF_STREAM if few.once else pf
+        names = [f"{KERNEL}_few{mr}_{few.panels}_{few.parts}_{few.ku}_{ahead}" for mr in few.heights]
+        for name, mr in zip(names, few.heights, strict=True):
+            leaves[name] = (f"MB_GEMM_JOINED_LEAF({name}, {KERNEL}_d, {KERNEL}_epi, {mr}, {few.ku}, {few.panels}, "
+                            f"{few.parts}, {ahead})")
+        rows[m] = f"{{{few.panels}, {few.parts}, {few.most}, {', '.join(names)}}}"
+    table = f"static const mb_gemm_few {KERNEL}_few[] = {{{', '.join(rows)}}};"
+    return [*leaves.values(), table] if plan else []
 
 
 # -- Conv ---------------------------------------------------------------------------------------------
@@ -441,8 +472,11 @@ def _open_tiles(c: Contraction, t: Target, m: int, n: int, k: int) -> dict[str, 
         return None
     packed = bool(c.node.attrs["packed"])
     nv = packed_nv(c) if packed else 1 if is_open(n) else 0
-    chosen = tiles.gemm_tiles(guess(m), guess(n), guess(k), t.f32_lanes, t.vector_registers, caches(t),
-                              packed=packed, b_type=element_types(c)[1], nv=nv)
+    vl, nvreg = t.f32_lanes, t.vector_registers
+    panels, parts = tiles.shared_tiles(guess(m), n, guess(k), nv, vl, nvreg) if packed else (1, 1)
+    chosen = tiles.gemm_tiles(guess(m), guess(n), guess(k), vl, nvreg, caches(t),
+                              packed=packed, b_type=element_types(c)[1], nv=panels * nv // parts)
+    chosen |= {"nv": nv} if nv else {}
     ahead = {"pf": tiles.PF_NONE} if is_open(k) else {"pf_dist": 16384 // tiles.TYPE_BYTES[element_types(c)[1]]}
     return chosen | {"kc": k if is_open(k) else max(1, k)} | ahead
 

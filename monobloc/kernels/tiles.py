@@ -13,7 +13,7 @@ the headers, and tests compare them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 B_PACKED, B_PLAIN = 0, 1
@@ -21,6 +21,7 @@ PF_NONE, PF_NEXT, PF_STREAM = 0, 1, 2
 SPLIT_ROWS, SPLIT_PANELS = 0, 1
 TYPE_BYTES = (4, 2, 2, 1, 2, 1)  # of MB_T_F32, F16, BF16, I8, I16, U8 in `mb/narrow.h`
 MAX_MR, MAX_NV = 28, 16
+FEW_ROWS = 32  # up to here a product of open rows takes tiles as wide as one of just as many rows would
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,21 @@ def _panel_cost(mr: int, n: int, nv: int, k: int, vl: int) -> float:
 
 
 def _best_nv(m: int, n: int, k: int, vl: int, nvreg: int) -> int:
+    most = max(1, min(_most_nv(m), ceil_div(n, vl)))
+    return _cheapest(range(1, most + 1), m, n, k, vl, nvreg)
+
+
+def _most_nv(m: int) -> int:
+    return 8 if m <= 3 else 4
+
+
+def _cheapest(candidates: Sequence[int], m: int, n: int, k: int, vl: int, nvreg: int) -> int:
+    """The number of vectors whose tiles take the fewest cycles"""
     def cost(nv: int) -> float:
         mr1, n1, mr2, n2 = cover(m, max_mr(nv, vl, nvreg))
         return n1 * _panel_cost(mr1, n, nv, k, vl) + n2 * _panel_cost(mr2, n, nv, k, vl)
 
-    most = max(1, min(8 if m <= 3 else 4, ceil_div(n, vl)))
-    return min(range(1, most + 1), key=lambda nv: (cost(nv), nv))
+    return min(candidates, key=lambda nv: (cost(nv), nv))
 
 
 def chains(mr: int, nv: int) -> int:
@@ -109,11 +119,34 @@ def chains(mr: int, nv: int) -> int:
     return out
 
 
-def joined_panels(mr: int, n: int, nv: int, vl: int, nvreg: int) -> int:
-    """How many packed panels a tile of few rows takes at once: as many as leave registers for the sums, 0: one."""
+LINE = 64  # bytes
+
+
+def shared_nv(n: int, k: int, vl: int, b_type: int, caches: Caches) -> int:
+    """Vectors of panels that tiles of two, three, four and eight vectors can share, or 0: one row of a panel is a line
+    of memory, and three panels are whole tiles of three."""
+    large = TYPE_BYTES[b_type] * n * k > caches.l1  # only then are weights fetched ahead
+    return 4 if large and 4 * vl * TYPE_BYTES[b_type] == LINE and n % (12 * vl) == 0 else 0
+
+
+def side_by_side(m: int, n: int, k: int, nv: int, vl: int, nvreg: int) -> tuple[int, int]:
+    """(panels, parts): how m rows multiply weights that were packed for other numbers of rows, too. A leaf takes so
+    many panels at once, in so many tiles, one after the other: four of three vectors over three panels of four. One
+    row waits for memory, which is fastest from one place; (1, 1) is a tile for each panel."""
     panels, rest = divmod(n, nv * vl)
-    fits = [j for j in (3, 2) if not rest and panels % j == 0 and panels >= 4 * j and mr <= max_mr(j * nv, vl, nvreg)]
-    return fits[0] if fits else 0
+    ways = {nv: (1, 1)}
+    for j in (1, 2, 3) if m > 1 and not rest else ():
+        widths = [w for w in range(2, _most_nv(m) + 1) if j * nv % w == 0 and (w < nv or w % nv == 0)]
+        if panels % j == 0:
+            ways = {w: (j, j * nv // w) for w in widths} | ways
+    return ways[_cheapest(list(ways), m, n, k, vl, nvreg)]
+
+
+def shared_tiles(m: int, n: int, k: int, nv: int, vl: int, nvreg: int) -> tuple[int, int]:
+    """`side_by_side`, where m is a likely number of rows that the run chooses. Of many rows eight, and the panels
+    that three vectors are of, rest in L1; tiles of two vectors have more rows, which do not."""
+    many = m > FEW_ROWS and nv == 4 and n % (12 * vl) == 0
+    return (3, 4) if many else side_by_side(m, n, k, nv, vl, nvreg)
 
 
 def prefetch_step(nv: int, vl: int, tiles: int) -> int:
@@ -152,6 +185,14 @@ def gemm_tiles(
     return dict(zip(names, (nv, mr1, n1, mr2, n2, rb, max(1, k), ku, pf, step, dist), strict=True))
 
 
+def joined(chosen: Mapping[str, int], panels: int, parts: int) -> dict[str, int]:
+    """Tiles that take several packed panels: `mb_gemm_join` of the header."""
+    nv = chosen["nv"] * parts
+    streams = ceil_div(chosen["nv"], nv // panels)
+    ahead = {"pf_step": chosen["pf_step"] * parts, "pf_dist": chosen["pf_dist"] // streams}
+    return {**chosen, **ahead, "nv": nv, "joined": panels, "parts": parts}
+
+
 def gemm_desc(
     m: int,
     n: int,
@@ -173,7 +214,10 @@ def gemm_desc(
     (row stride, 1) strides of a plain matrix; `c` = (batch, row) strides;
     `types` = those of b and c; `nv`: what B is packed for; `chosen`: tiles chosen before. Defaults: dense,
     float, the best."""
+    panels, parts = side_by_side(m, n, k, nv, vl, nvreg) if b is None and nv and not chosen else (1, 1)
+    nv = panels * nv // parts
     tiles = chosen or gemm_tiles(m, n, k, vl, nvreg, caches, packed=b is None, b_type=types[0], nv=nv)
+    tiles = joined(tiles, panels, parts) if (panels, parts) != (1, 1) else tiles
     a_batch, a_row, a_k = a if a is not None else (m * k, k, 1)
     c_batch, c_row = c if c is not None else (m * n, n)
     nr = tiles["nv"] * vl

@@ -57,8 +57,10 @@ def select_matmul(g: Graph, c: Contraction, ctx: PassContext, packed: dict[tuple
     t = ctx.target
     m, k, n = collapsed_rows(c), c.x.shape[-1], c.w.shape[-1]
     constant = c.w.const is not None and all(d == 1 for d in c.w.shape[:-2]) and ctx.stage == "image"
+    b_type = ELEMENTS[c.w.dtype]
+    shared = tiles.shared_nv(n, k, t.f32_lanes, b_type, caches(t)) if constant and is_open(m) else 0
     chosen = tiles.gemm_tiles(guess(m), guess(n), guess(k), t.f32_lanes, t.vector_registers, caches(t), packed=constant,
-                              b_type=ELEMENTS[c.w.dtype], nv=_agreed(c, "gemm", ctx) if constant else 0)
+                              b_type=b_type, nv=(_agreed(c, "gemm", ctx) or shared) if constant else 0)
     set_kernel(c.node, "gemm", chosen, 0)
     c.node.attrs["packed"] = constant
     if constant:

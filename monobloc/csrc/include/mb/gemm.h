@@ -31,7 +31,8 @@ typedef struct {
   long pf_step, pf_dist;         /* elements per k step of the next panel; elements ahead */
   int ku;                        /* chains of the sum (1, 2, 4, 8) for few accumulators; kc = k */
   int epi_loop;                  /* the epilogue is long: keep it once */
-  int joined;                    /* packed panels that one tile takes side by side; 0: one. nv is that of all of them */
+  int joined;                    /* packed panels that one leaf takes side by side; 0: one. nv is that of all of them */
+  int parts;                     /* tiles of a leaf that are as wide, one after the other; 0: one */
   int n_open;                    /* n is known when it runs: MB_N_SHIFTED or MB_N_SMALL, and nv is 1 */
 } mb_gemm;
 
@@ -46,34 +47,47 @@ MB_INLINE long mb_gemm_panels(const mb_gemm *d) {
 
 MB_INLINE mb_tile mb_gemm_tile(const mb_gemm *d, int mr, int tail) {
   int rest = (int)(d->n % (d->nv * MB_VL));
-  int nv = d->n_open ? d->nv : tail && rest ? (rest + MB_VL - 1) / MB_VL : d->nv;
+  int nv = d->n_open ? d->nv : tail && rest ? (rest + MB_VL - 1) / MB_VL : d->nv / (d->parts ? d->parts : 1);
   int rem = tail && rest % MB_VL ? rest % MB_VL : MB_VL;
   return (mb_tile){.mr = mr, .wrap = mr ? mr : 1, .xp = d->a_row, .xw = 0, .yp = d->c_row,
                    .yw = 0, .nv = nv, .rem = rem, .n_small = d->n_open ? d->n_open == MB_N_SMALL : d->n < MB_VL, .n0 = 1, .n1 = 1,
                    .xs2 = d->a_k,
-                   .b_row = d->b_kind == MB_B_PACKED ? (long)(d->joined ? nv / d->joined : nv) * MB_VL : d->b_row,
-                   .b_nv = d->joined ? nv / d->joined : 0, .b_panel = d->joined ? d->b_panel / d->joined : 0,
+                   .b_row = d->b_kind == MB_B_PACKED ? (long)(d->joined ? d->nv / d->joined : nv) * MB_VL : d->b_row,
+                   .b_nv = d->joined ? d->nv / d->joined : 0, .b_panel = d->joined ? d->b_panel / d->joined : 0,
                    .b_kind = d->b_kind, .pf = d->pf,
                    .b_type = d->b_type, .y_type = d->c_type,
                    .pf_step = d->pf_step, .pf_dist = d->pf_dist, .epi_loop = d->epi_loop};
 }
 
-/* The body of one leaf. */
-MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx, const float *a,
-                            const void *b, void *c, mb_ix at, const void *pf, long k0,
-                            mb_epi_vf epi_v, mb_epi_f epi_s) {
-  mb_tile t = mb_gemm_tile(d, mr, tail);
+/* The body of one tile. */
+MB_INLINE void mb_gemm_part(const mb_gemm *d, mb_tile t, const void *ctx, const float *a, const void *b, void *c,
+                            mb_ix at, const void *pf, long k0, mb_epi_vf epi_v, mb_epi_f epi_s) {
   mb_vf acc[MB_MAX_MR][MB_MAX_NV];
   int whole = d->kc >= d->k;
   if (whole || k0 == 0) mb_tile_zero(t, acc);
   else mb_tile_resume(t, acc, (const float *)c);
   if (whole) mb_tile_touch(t, c);
   if (d->ku > 1) mb_tile_sum_chains(t, acc, d->ku, a, b, d->k);
-  else if (d->joined) mb_tile_sum_joined(t, acc, a, b, d->k);
+  else if (d->joined && d->pf == MB_PF_STREAM) mb_tile_sum_joined(t, acc, a, b, d->k);
   else mb_tile_sum(t, acc, a + k0 * d->a_k, mb_at(d->b_type, b, k0 * t.b_row),
                    whole ? d->k : mb_min_long(d->kc, d->k - k0), pf);
   if (whole || k0 + d->kc >= d->k) mb_tile_finish(t, acc, c, ctx, epi_v, epi_s, at);
   else mb_tile_pause(t, acc, c);
+}
+
+/* The body of one leaf: a tile, or several side by side that share panels. */
+MB_INLINE void mb_gemm_body(const mb_gemm *d, int mr, int tail, const void *ctx, const float *a,
+                            const void *b, void *c, mb_ix at, const void *pf, long k0,
+                            mb_epi_vf epi_v, mb_epi_f epi_s) {
+  mb_tile t = mb_gemm_tile(d, mr, tail);
+  const int parts = d->parts ? d->parts : 1;
+  t.pf_step /= parts;
+  MB_UNROLL for (int p = 0; p < parts; p++) {
+    const long col = (long)p * t.nv * MB_VL;
+    t.b_first = p * t.nv;
+    mb_gemm_part(d, t, ctx, a, b, mb_at_out(d->c_type, c, col), (mb_ix){at.b, at.i, at.j, at.n + col},
+                 mb_at(d->b_type, pf, p * t.pf_step * d->k), k0, epi_v, epi_s);
+  }
 }
 
 /* One walk over items [lo, hi) of (batch, row block, panel, row tile), last fastest. */
@@ -135,17 +149,19 @@ MB_INLINE mb_gemm mb_gemm_cover(mb_gemm d, int most) {
   d.n2 = (int)(more ? tiles - more : 0);
   return d;
 }
-/* Few rows, which are one tile, and weights packed for many: some panels at a time, as more accumulators hide more.
- * n is whole groups of so many. */
-MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
-  d.pf_dist /= panels; /* as far ahead in all of them as it would be in one */
+/* Weights packed for many rows, and few: some panels at a time, as more accumulators hide more, and widen a weight
+ * for more of them. n is whole groups of so many. */
+MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels, int parts) {
+  d.pf_dist /= (panels + parts - 1) / parts; /* as far ahead in all of them as it would be in one */
+  d.pf_step = panels * d.nv * MB_VL / 2;     /* of few tiles the first two ask for all of the next group */
   d.joined = panels;
+  d.parts = parts;
   d.nv *= panels;
   d.b_panel *= panels;
   return d;
 }
-#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, KU, PANELS, PF)                                    \
-  MB_INLINE mb_gemm LEAF##_d(const void *ctx) { return mb_gemm_join(AT(ctx), PANELS); }           \
+#define MB_GEMM_JOINED_LEAF(LEAF, AT, EPI, MR, KU, PANELS, PARTS, PF)                             \
+  MB_INLINE mb_gemm LEAF##_d(const void *ctx) { return mb_gemm_join(AT(ctx), PANELS, PARTS); }    \
   MB_GEMM_OPEN_LEAF(LEAF, LEAF##_d, EPI, MR, KU, 0, 0, PF)
 #define MB_GEMM_OPEN_LEAF(LEAF, AT, EPI, MR, KU, TAIL, OPEN, PF)                                  \
   MB_LEAF void LEAF(const void *ctx, const float *a, const void *b, void *c, long batch,          \
@@ -157,12 +173,22 @@ MB_INLINE mb_gemm mb_gemm_join(mb_gemm d, int panels) {
     mb_gemm_body(&d, MR, TAIL, ctx, a, b, c, (mb_ix){batch, 0, row, col}, pf, k0, EPI##_v,        \
                  EPI##_s);                                                                        \
   }
-/* By rows, how many panels. Groups of panels are parted among threads as evenly as single ones where each has some. */
-#define MB_GEMM_JOINED(PANELS, LEAVES, ROWS)                                                      \
-    if (d.m <= ROWS && PANELS[d.m] && mb_gemm_panels(&d) >= 4 * PANELS[d.m] * nt) {               \
-      const mb_gemm wide = mb_gemm_join(d, PANELS[d.m]);                                          \
-      mb_gemm_run(&wide, LEAVES[d.m], 0, 0, 0, ctx, a, b, c, next, tid, nt);                      \
-      return;                                                                                     \
+/* What so many rows take: panels and tiles of a leaf, rows of a tile at most, and the leaves of its two heights. All
+ * rows run over a group of panels before the next. Where threads had few groups each, wide tiles are not worth it. */
+typedef struct {
+  int panels, parts, most;
+  mb_gemm_leaf *high, *low;
+} mb_gemm_few;
+
+#define MB_GEMM_FEW(TABLE, AT, ROWS)                                                              \
+    if (d.m <= ROWS && TABLE[d.m].panels) {                                                       \
+      const mb_gemm_few *took = &TABLE[d.m];                                                      \
+      mb_gemm side = mb_gemm_join(mb_gemm_cover(AT(ctx), took->most), took->panels, took->parts); \
+      side.rb = side.n1 + side.n2;                                                                \
+      if (nt == 1 || mb_gemm_panels(&side) * side.rb >= 4 * nt) {                                 \
+        mb_gemm_run(&side, took->high, took->low, 0, 0, ctx, a, b, c, next, tid, nt);             \
+        return;                                                                                   \
+      }                                                                                           \
     }
 #define MB_GEMM_OPEN(NAME, AT, MOST, FULL, TAIL, JOIN)                                                  \
   MB_INLINE void NAME(const void *ctx, const float *a, const void *b, void *c,                    \

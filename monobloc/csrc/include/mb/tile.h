@@ -31,6 +31,7 @@ typedef struct {
   long b_row;          /* w step of k */
   int b_nv;            /* packed: vectors of one panel where the tile takes several of them; 0: it takes one */
   long b_panel;        /* step to the next of them */
+  int b_first;         /* vectors before the first */
   int b_kind, pf;
   int b_type, y_type;  /* MB_T_*: how weights are stored, and what the result is rounded to */
   long pf_step;        /* MB_PF_NEXT: floats a k step advances in the next panel */
@@ -51,6 +52,7 @@ MB_INLINE long mb_tile_col(mb_tile t, int j) {
 
 /* Where vector j of packed weights lies. */
 MB_INLINE long mb_tile_at(mb_tile t, int j) {
+  j += t.b_first;
   return t.b_nv ? j / t.b_nv * t.b_panel + (long)(j % t.b_nv) * MB_VL : (long)j * MB_VL;
 }
 
@@ -70,7 +72,7 @@ MB_INLINE void mb_tile_step(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const fl
   mb_vf b[MB_MAX_NV];
   MB_UNROLL for (int j = 0; j < t.nv; j++) b[j] = mb_tile_b(t, w, j);
   if (t.pf == MB_PF_STREAM)
-    MB_UNROLL for (int j = 0; j < t.nv; j++) if ((t.b_nv ? j % t.b_nv : j) * MB_VL * mb_bytes(t.b_type) % 64 == 0)
+    MB_UNROLL for (int j = 0; j < t.nv; j++) if ((t.b_nv ? (j + t.b_first) % t.b_nv : j) * MB_VL * mb_bytes(t.b_type) % 64 == 0)
       __builtin_prefetch(mb_at(t.b_type, w, mb_tile_at(t, j) + t.pf_dist), 0, 3);
   MB_UNROLL for (int i = 0; i < t.mr; i++) {
     mb_vf a = mb_bcast(x[mb_tile_x(t, i)]);
@@ -97,14 +99,21 @@ MB_INLINE void mb_tile_sum(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const flo
     }
 }
 
-/* Over several panels, which end together: what their last rows ask for lies behind all of them, in the next ones. */
+/* Over several panels, which end together: what their last rows ask for lies behind all of them, in the next ones.
+ * Where rows are narrow, the first of a line asks for it. */
 MB_INLINE void mb_tile_sum_joined(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *x,
                                   const void *w, long kn) {
-  const long own = mb_max_long(kn - t.pf_dist / t.b_row, 0), behind = (t.nv / t.b_nv - 1) * t.b_panel;
+  const long bytes = t.b_row * mb_bytes(t.b_type), line = bytes < 64 ? 64 / bytes : 1, turn = line > 1 ? line : 2;
+  const long own = mb_max_long(kn - t.pf_dist / t.b_row, 0) / turn * turn, behind = ((t.nv + t.b_nv - 1) / t.b_nv - 1) * t.b_panel;
   long k = 0;
   MB_NOUNROLL for (int last = 0; last < 2; last++, t.pf_dist += behind)
-    MB_UNROLL2 for (; k < (last ? kn : own); k++)
-      mb_tile_step(t, acc, x + k * t.xs2, mb_at(t.b_type, w, k * t.b_row));
+    MB_NOUNROLL for (; k < (last ? kn / turn * turn : own); k += turn)
+      MB_UNROLL for (int u = 0; u < turn; u++) {
+        mb_tile step = t;
+        step.pf = u % line ? MB_PF_NONE : t.pf;
+        mb_tile_step(step, acc, x + (k + u) * t.xs2, mb_at(t.b_type, w, (k + u) * t.b_row));
+      }
+  MB_NOUNROLL for (; k < kn; k++) mb_tile_step(t, acc, x + k * t.xs2, mb_at(t.b_type, w, k * t.b_row));
 }
 
 /* Brings the output lines in while the sum runs. */
