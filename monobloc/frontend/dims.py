@@ -191,7 +191,8 @@ def _check_all_known(inputs: Mapping[str, Declared], shapes: Mapping[str, Shape]
         if not open_dims:
             continue
         notes.append(f"input '{name}' is {type}")
-        flags += [f"--dim {_quoted(d)}=N" for d in open_dims if isinstance(d, str)]
+        unknown = [part for d in open_dims if isinstance(d, str) for part in _parts(d) if dims.value(part) is None]
+        flags += [f"--dim {_quoted(part)}=N" for part in unknown]
         if None in open_dims:
             sizes = [
                 str(v) if (v := dims.value(d)) is not None else "1" if not i else "N" for i, d in enumerate(type.dims)
@@ -242,6 +243,12 @@ def _parsed(text: str) -> ast.expr | None:
 def _names(text: str) -> set[str]:
     tree = _parsed(text)
     return set() if tree is None else {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+
+
+def _parts(symbol: str) -> list[str]:
+    """The symbols that one follows from, if it is arithmetic of some; or itself"""
+    names = sorted(_names(symbol)) if isinstance(_parsed(symbol), ast.BinOp) else []
+    return names or [symbol]
 
 
 def arithmetic(text: str, values: Mapping[str, int]) -> int | None:

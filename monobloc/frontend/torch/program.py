@@ -149,6 +149,17 @@ def _is_shape(x: Any) -> bool:
                for p in parts)
 
 
+def _forget_ranges_of_sums(exported: Any) -> None:
+    """Of a size that is a sum of others (a mask as long as what was and what is new) a program read from a file has a
+    range beside those of symbols, at which PyTorch 2.13 stops; it follows from theirs."""
+    values = (n.meta.get("val") for n in exported.graph.nodes)
+    modes = [getattr(v, "fake_mode", None) for v in values if isinstance(v, torch.Tensor)]
+    known = [m.shape_env.var_to_range for m in modes if m is not None and m.shape_env is not None]
+    for ranges in {id(r): r for r in known}.values():
+        for size in [s for s in ranges if not s.is_Symbol]:
+            del ranges[size]
+
+
 def core(program: Program, kept: Iterable[str]) -> Any:
     """The program in core ATen, but for the operators that are kept as they are"""
     table = torch.export.default_decompositions()
@@ -158,6 +169,7 @@ def core(program: Program, kept: Iterable[str]) -> Any:
         found = getattr(packet, overload or "default", None) if packet is not None else None
         if found is not None and found in table:
             table.pop(found)
+    _forget_ranges_of_sums(program.exported)
     with quietly():
         try:
             return program.exported.run_decompositions(table)
