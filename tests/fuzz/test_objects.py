@@ -27,7 +27,9 @@ print(f"seed {SEED}")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("object") / "m.o"
     o = Options(lto="none")
-    graph = import_model(random_model(SEED, "convnet").model(), o).graph
+    models = (random_model(SEED + k, "convnet") for k in range(100))
+    large = next(b for b in models if max(b.values[c].nbytes for c in b.constants) > 4096)  # others are in the text
+    graph = import_model(large.model(), o).graph
     obj, _ = compile_module(Module(graph, "m", "m"), o)
     obj.write(path, llvm=toolchain.find_tools().llvm)
     return path
@@ -70,7 +72,7 @@ def test_damaged_weight(made: Path, tmp_path: Path) -> None:
     """One bit of a weight: its name is its content, and caches believe the name."""
     data = bytearray(made.read_bytes())
     parsed = elf.Elf(memoryview(bytes(data)))
-    section = next(s for s in parsed.sections if s.name.startswith(".rodata.mb."))
+    section = max((s for s in parsed.sections if s.name.startswith(".rodata.mb.")), key=lambda s: s.size)
     data[section.offset] ^= 1
     path = tmp_path / "w.o"
     path.write_bytes(data)
