@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from monobloc.codegen.excess import keep_precision
-from monobloc.codegen.place import place
+from monobloc.codegen.place import is_loops, place
 from monobloc.codegen.unit import scratch_bytes
 from monobloc.driver import import_model
 from monobloc.ir.graph import Graph
@@ -148,9 +148,9 @@ def test_threads_and_modes_keep_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(made(x=x)["y"].astype(np.float32), in_float(m, x), rtol=4 * step, atol=4 * step)
 
 
-def selected(m: onnx.ModelProto, threads: int) -> tuple[Graph, PassContext]:
+def selected(m: onnx.ModelProto, threads: int, optimize: str = "size") -> tuple[Graph, PassContext]:
     g = import_model(m.SerializeToString(), OPTIONS).graph
-    ctx = PassContext(OPTIONS.target, threads=threads)
+    ctx = PassContext(OPTIONS.target, threads=threads, optimize=optimize)
     run_passes(g, ctx)
     return g, ctx
 
@@ -161,13 +161,27 @@ def arena(g: Graph, ctx: PassContext) -> int:
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("what", ["classifier", "transformer", "chain"])
-def test_the_arena_does_not_grow(what: str, threads: int) -> None:
+def test_for_size_the_arena_does_not_grow(what: str, threads: int) -> None:
     m = classifier("f16")[0] if what == "classifier" else transformer("f16") if what == "transformer" else chain()
     g, ctx = selected(m, threads)
     before = arena(g, ctx)
     keep_precision(g, ctx)
     assert any(v.type.stored for n in g.nodes for v in n.outputs)
     assert arena(g, ctx) <= before
+
+
+@pytest.mark.parametrize("what", ["classifier", "transformer", "chain"])
+def test_for_speed_no_layer_rounds(what: str) -> None:
+    """All that another loop or kernel reads, and that nobody else sees; more than is free, and of the same kind."""
+    m = classifier("f16")[0] if what == "classifier" else transformer("f16") if what == "transformer" else chain()
+    kept = {}
+    for optimize in ("size", "speed"):
+        g, ctx = selected(m, 1, optimize)
+        keep_precision(g, ctx)
+        kept[optimize] = {v.name for n in g.nodes for v in n.outputs if v.type.stored}
+    seen = {v.name for v in g.output_values}
+    halves = {v.name for n in g.nodes for v in n.outputs if v.dtype is DType.F16 and all(map(is_loops, v.users))}
+    assert kept["size"] <= kept["speed"] and halves - seen <= kept["speed"] and not kept["speed"] & seen
 
 
 def chain() -> onnx.ModelProto:
