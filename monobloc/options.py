@@ -81,9 +81,20 @@ def parse_size(text: str) -> int:
     return int(float(m[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[2].upper()])
 
 
+def _refuse_twice(flag: str, texts: Sequence[str]) -> None:
+    """Of two words for one name the last would win, and nobody would know."""
+    said: dict[str, str] = {}
+    for text in dict.fromkeys(texts):
+        name = text.rpartition("=")[0]
+        if name in said:
+            raise ModelError(f"two of one: `--{flag} {said[name]}` and `--{flag} {text}`", hints=["leave one out"])
+        said[name] = text
+
+
 def parse_shapes(texts: Sequence[str]) -> dict[str, NamedShape]:
     """`x=1x3x224x224`; `x=` is a scalar; `x=[3x4,5x4]` a sequence, `x=none` an optional without a value;
     `x=n,3,224,224` calls a size by a name that `--dim n=...` gives."""
+    _refuse_twice("shape", texts)
     out: dict[str, NamedShape] = {}
     for text in texts:
         name, eq, dims = text.rpartition("=")
@@ -108,7 +119,8 @@ def shapes_of_items(name: str, items: Sequence[Sequence[int]] | None) -> dict[st
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, Sizes]:
-    """`batch=4`; a set `1,4,8` or a range `1..8` or `32..640:32` stays open for the run."""
+    """`batch=4`; a set `1,4,8` or a range `1..8` or `32..640:32` stays open; `past+seq` follows from others."""
+    _refuse_twice("dim", texts)
     out: dict[str, Sizes] = {}
     for text in texts:
         name, eq, value = text.rpartition("=")
@@ -123,6 +135,7 @@ def parse_dims(texts: Sequence[str]) -> dict[str, Sizes]:
 
 def parse_trips(texts: Sequence[str]) -> dict[str, int]:
     """`100`, or `LOOP=100` for one loop"""
+    _refuse_twice("max-trips", texts)
     out: dict[str, int] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
@@ -135,6 +148,7 @@ def parse_trips(texts: Sequence[str]) -> dict[str, int]:
 
 def parse_max_values(texts: Sequence[str]) -> dict[str, Sequence[int]]:
     """`n=100`, or `shape=1,20,64` for each element"""
+    _refuse_twice("max-value", texts)
     out: dict[str, Sequence[int]] = {}
     for text in texts:
         name, eq, values = text.rpartition("=")
@@ -147,6 +161,7 @@ def parse_max_values(texts: Sequence[str]) -> dict[str, Sequence[int]]:
 
 def parse_bind(texts: Sequence[str]) -> dict[str, np.ndarray]:
     """`x=3`, `x=1,2,3` or `x=file.npy`"""
+    _refuse_twice("bind", texts)
     out = {}
     for text in texts:
         name, eq, value = text.rpartition("=")

@@ -106,7 +106,8 @@ def page() -> bytes:
                 ink = np.maximum(ink, np.clip(2.4 - distance(x, y, start, end), 0, 1))
     paper = 235 + 12 * np.sin(x / 40) * np.cos(y / 50) + np.random.default_rng(3).normal(0, 2, x.shape)
     pixels = np.stack([(paper - k) * (1 - ink) + 40 * ink for k in (0, 6, 30)], axis=-1)
-    return b"P6\n# digits\n%d %d\n255\n" % (PAGE_WIDTH, PAGE_HEIGHT) + np.clip(pixels, 0, 255).astype(np.uint8).tobytes()
+    header = b"P6\n# digits\n%d %d\n255\n" % (PAGE_WIDTH, PAGE_HEIGHT)
+    return header + np.clip(pixels, 0, 255).astype(np.uint8).tobytes()
 
 
 if __name__ == "__main__":

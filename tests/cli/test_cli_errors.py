@@ -20,6 +20,8 @@ from monobloc import driver
     ("build", "m.onnx", "--shape", "x"), ("build", "m.onnx", "--dim", "n=4..1"), ("build", "m.onnx", "--ram", "lots"),
     ("build", "m.onnx", "--threads", "0"), ("build", "m.onnx", "--threads", "1,2"), ("build", "m.onnx", "--jobs", "0"),
     ("build", "m.onnx", "-o", "m.onnx"), ("build", "m.onnx", "-o", "."), ("build", "m.onnx", "m.onnx", "--name", "x"),
+    ("build", "m.onnx", "--dim", "n=1", "--dim", "n=2"), ("build", "m.onnx", "--shape", "x=1x2", "--shape", "x=2x2"),
+    ("build", "m.onnx", "--max-trips", "3", "--max-trips", "4"),
     ("link",), ("link", "m.o", "--frobnicate"), ("link", "@nothing"), ("compile", "x.txt"), ("check",), ("verify",),
     ("verify", "m.onnx", "--against", "god"), ("bench", "m.onnx", "--seconds", "0"), ("run",), ("opt",),
     ("compile", "m.onnx", "--partitions", "2", "--report", "r.json"),
@@ -41,6 +43,7 @@ def test_usage_errors(mb: Command, model: Path, words: tuple[str, ...]) -> None:
     (("build", "m.onnx", "--ram", "16"), "over the budget of 16"), (("build", "m.onnx", "-o", "/proc/x/m"), "/proc/x"),
     (("run", "text"), "neither a model nor an image"), (("inspect", "text"), "neither"),
     (("inspect", "text.json"), "is no report"), (("run", "text.onnx"), "text.onnx"), (("bench", "text"), "neither"),
+    (("build", "m.onnx", "--bind", "x=1", "--bind", "x=2"), "two of one: `--bind x=1` and `--bind x=2`"),
     (("inspect", "old.json"), "a report of version 1, version 2 is read"),
 ])  # fmt: skip
 def test_the_users_errors(mb: Command, model: Path, words: tuple[str, ...], says: str) -> None:
