@@ -74,7 +74,7 @@ def _told(sizes: Sequence[int], dims: Sequence[Dim]) -> str:
 
 
 def _bytes(port: Port) -> str:
-    return "*".join(map(str, [port.type.dtype.size, *port.shape]))
+    return "*".join([f"(int64_t){port.type.dtype.size}", *map(str, port.shape)])
 
 
 # -- C ------------------------------------------------------------------------------------------------
