@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from monobloc.loader import CompiledModel
 
 
-
 @dataclass
 class Build:
     """What a build made, for reports."""
@@ -59,7 +58,7 @@ class Build:
 
 def choices_of(o: Options) -> Choices:
     return Choices(o.shapes, o.dims, o.bind, o.keep_outputs or None, o.ignore_shapes, o.strings, o.max_trips,
-                   o.max_values, o.numerics == "tflm")
+                   o.max_values, o.numerics == "tflm", [x for x in o.persist if "*" in x[0]])
 
 
 def import_model(path: Path | bytes, o: Options) -> Imported:

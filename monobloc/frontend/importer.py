@@ -26,7 +26,7 @@ from monobloc.frontend.importing import (
     fixed_shapes,
     given_dims,
     guarded,
-    unknown_name,
+    kept_outputs,
 )
 from monobloc.frontend.signature import opset_newest
 from monobloc.frontend.source import Source, read_source
@@ -36,7 +36,6 @@ from monobloc.ir.strings import string_shape
 from monobloc.ir.types import DType, Shape, TensorType
 from monobloc.ops.sequence import ABSENT, Absent, Items
 from monobloc.ops.sized import Ragged, packed
-from monobloc.wildcards import expanded
 
 
 def load_onnx(model: Model, choices: Choices | None = None) -> Imported:
@@ -215,17 +214,12 @@ class _Import:
     def _wanted(self) -> list[str]:
         """Names of the outputs, in order"""
         outputs = [v.name for v in self.proto.output]
-        keep = self.choices.keep_outputs
-        if keep is None:
+        if self.choices.keep_outputs is None:
             if not outputs:
                 self._report(ModelError("has no outputs"))
             return outputs
-        keep = expanded(keep, outputs)
         known = {*outputs, *self.frame.names} | {o for n in self.proto.node for o in n.output}
-        for name in keep:
-            if name not in known or not name:
-                self._report(unknown_name(f"has no value '{name}' to keep", name, outputs))
-        return [n for n in keep if n in known]
+        return kept_outputs(self.choices, [v.name for v in self.proto.input], outputs, known, self._report)
 
     def _outputs(self, wanted: Sequence[str]) -> None:
         taken: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from monobloc.ir.graph import Graph
 from monobloc.ir.strings import to_chars
 from monobloc.ir.types import DType, Shape
 from monobloc.options import STRING_ROOM
+from monobloc.wildcards import expanded, filled, match
 
 Model = str | os.PathLike[str] | bytes | memoryview | proto.ModelProto  # or an object of PyTorch's
 # Whatever stands in a file, no reader has to trip over these: sizes, indices and numbers are what files spoil.
@@ -35,7 +36,8 @@ class Choices:
     declares of the shapes of inner values and outputs need not be right. `strings` is the room of each string of an
     input, in bytes. `max_trips` is how many iterations loops have at most, by their names; "": all of them.
     `max_values` is how large integers get that decide sizes, by the names of their tensors: one for all, or for each.
-    `micro` asks for the integers of TFLite Micro.
+    `micro` asks for the integers of TFLite Micro. `states` are patterns of inputs that will be state, and of
+    the outputs that they will keep, which are wanted beside those named.
     """
 
     shapes: Mapping[str, NamedShape] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Choices:
     max_trips: Mapping[str, int] = field(default_factory=dict)
     max_values: Mapping[str, Sequence[int]] = field(default_factory=dict)
     micro: bool = False
+    states: Sequence[tuple[str, str]] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shapes", {k: tuple(d if isinstance(d, str) else int(d) for d in v)
@@ -91,6 +94,18 @@ def given_dims(choices: Choices, known: Collection[Any]) -> tuple[dict[str, int]
     words = {d for shape in choices.shapes.values() for d in shape}
     own = {k: n for k, n in choices.dims.items() if k in known or k not in words}
     return fixed_dims(own), related_dims(own)
+
+
+def kept_outputs(choices: Choices, inputs: Iterable[str], outputs: Sequence[str], known: Collection[str],
+                 report: Callable[[MonoblocError], None]) -> list[str]:
+    """The names that `keep_outputs` means, patterns among them, and the outputs that inputs keep as state."""
+    states = [filled(source, x.groups()) for pattern, source in choices.states for name in inputs
+              if (x := match(pattern, name))]
+    keep = dict.fromkeys([*expanded(choices.keep_outputs or (), outputs), *states])
+    for name in keep:
+        if name not in known or not name:
+            report(unknown_name(f"has no value '{name}' to keep", name, outputs))
+    return [n for n in keep if n in known]
 
 
 class Told(MonoblocError):

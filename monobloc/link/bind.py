@@ -64,11 +64,15 @@ def for_import(o: Options, whole: Options, title: str, alone: bool, titles: Sequ
     bind = {n: v for k, v in o.bind.items() if (n := own(k, k in whole.bind)) is not None}
     start = [n for k in o.start_from if (n := own(k, k in whole.start_from)) is not None]
     keep = [n for k in o.keep_outputs if (n := own(k, k in whole.keep_outputs)) is not None]
-    keep += [n for _, source in o.persist if keep and source and (n := own(source, True)) is not None and n not in keep]
+    keep += [n for _, source in o.persist if keep and source and "*" not in source
+             and (n := own(source, True)) is not None and n not in keep]
+    states = [(n, s) for name, source in o.persist if "*" in source
+              and (n := own(name, True)) is not None and (s := own(source, True)) is not None]
     others = tuple(f"{t}." for t in titles if t != title)
     dims = {k: v for k, v in o.dims.items() if not k.startswith(others)}
     dims |= {k.removeprefix(f"{title}."): dims.pop(k) for k in list(dims) if k.startswith(f"{title}.")}
-    return replace(o, bind=bind, start_from=tuple(start), keep_outputs=tuple(keep), dims=dims)
+    return replace(o, bind=bind, start_from=tuple(start), keep_outputs=tuple(keep), dims=dims,
+                   persist=tuple(states))
 
 
 def for_object(o: Options, own: Options | None, titles: Sequence[str]) -> Options:

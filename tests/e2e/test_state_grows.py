@@ -149,6 +149,23 @@ def test_an_application_asks_how_long_it_is(parts: str, model: Path, tmp_path: P
     assert [int(x.split()[0]) for x in lines[:4]] == [1, 3, 4, 6]
 
 
+def test_a_pattern_keeps_no_more_outputs_than_are_state(tmp_path: Path, cache: Path) -> None:
+    """`present.v` fits the pattern, and no input becomes it."""
+    nodes = [helper.make_node("Add", ["past.k", "x"], ["present.k"]), helper.make_node("Neg", ["x"], ["present.v"]),
+             helper.make_node("Mul", ["present.k", "x"], ["y"])]
+    ports = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in names]
+             for names in (("x", "past.k"), ("y", "present.k", "present.v"))]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "sums", *ports),
+                                opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "sums.onnx")
+    compile_to_object(tmp_path / "sums.onnx", tmp_path / "sums.o", Options(lto="none", cache=cache))
+    for given in ("sums.onnx", "sums.o"):
+        build([tmp_path / given], tmp_path / f"{given}.so", "shared",
+              Options(lto="none", keep_outputs=("y",), persist=PERSIST, cache=cache))
+        m, x = CompiledModel(tmp_path / f"{given}.so"), np.array([1, 2, 3], np.float32)
+        for k in (1, 2, 3):
+            assert {n: y.tolist() for n, y in m.run({"x": x}).items()} == {"y": (k * x * x).tolist()}
+
+
 @pytest.mark.parametrize("call", ["dec_set_past(3)", "dec_set_past_at(0, 3)"])
 def test_nobody_sets_how_long_it_is(call: str, model: Path, tmp_path: Path, cache: Path) -> None:
     (tmp_path / "app.c").write_text(f"int {call.partition('(')[0]}();\nint main(void) {{ return {call}; }}\n")

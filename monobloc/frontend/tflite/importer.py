@@ -15,7 +15,17 @@ import numpy as np
 
 from monobloc.errors import Diagnostics, Loc, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.dims import Declared
-from monobloc.frontend.importing import Choices, Imported, Told, as_declared, fixed_shapes, guarded, told, unknown_name
+from monobloc.frontend.importing import (
+    Choices,
+    Imported,
+    Told,
+    as_declared,
+    fixed_shapes,
+    guarded,
+    kept_outputs,
+    told,
+    unknown_name,
+)
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.state import finish
 from monobloc.frontend.tflite import (
@@ -60,7 +70,6 @@ from monobloc.ir.graph import Graph, Value
 from monobloc.ir.types import DType, TensorType
 from monobloc.ops.build import MAX_ELEMENTS, Builder
 from monobloc.ops.sized import Ragged, packed
-from monobloc.wildcards import expanded
 
 MAX_CALLS = 20
 
@@ -158,15 +167,11 @@ class _Import:
         return self.graph.add_input(name, TensorType(dtype, shape))
 
     def _outputs(self, body: _Body) -> None:
-        names = port_names(self.model)[1]
+        inputs, names = port_names(self.model)
         wanted = {names[p]: t for p, t in enumerate(self.main.outputs)}
         if self.choices.keep_outputs is not None:
             known = {**{t.name: t.index for t in self.main.tensors}, **wanted}
-            keep = expanded(self.choices.keep_outputs, list(wanted))
-            for name in keep:
-                if name not in known:
-                    self._report(unknown_name(f"has no value '{name}' to keep", name, list(wanted)))
-            wanted = {name: known[name] for name in keep if name in known}
+            wanted = {n: known[n] for n in kept_outputs(self.choices, inputs, list(wanted), known, self._report)}
         if not wanted:
             self._report(ModelError("has no outputs"))
         for name, t in wanted.items():

@@ -25,8 +25,8 @@ from monobloc.frontend.importing import (
     fixed_shapes,
     given_dims,
     guarded,
+    kept_outputs,
     told,
-    unknown_name,
 )
 from monobloc.frontend.limits import Limits
 from monobloc.frontend.state import finish, flipped
@@ -49,7 +49,6 @@ from monobloc.ir.types import TensorType
 from monobloc.ops.build import Builder
 from monobloc.ops.sized import Ragged, packed
 from monobloc.passes.intervals import Range
-from monobloc.wildcards import expanded
 
 EFFECTS = "with_effects"  # a call that may fail, in order with others
 UNBOUNDED = 1 << 40  # a number above is what PyTorch has where nobody says
@@ -388,11 +387,8 @@ class _Import:
             out = [(name, leaf) for name, leaf in own.items() if leaf is not None]
         else:
             known = {**{n.name: n for n in nodes if n.op == "call_function"}, **own}
-            keep = expanded(self.choices.keep_outputs, names)
-            for name in keep:
-                if name not in known:
-                    self._report(unknown_name(f"has no value '{name}' to keep", name, names))
-            out = [(name, known[name]) for name in keep if name in known]
+            inputs = [n.name for n in self.program.user_inputs()]
+            out = [(n, known[n]) for n in kept_outputs(self.choices, inputs, names, known, self._report)]
         if not out and not self.signature.buffers_to_mutate:
             self._report(ModelError("has no outputs"))
         for leaf, s in zip(leaves, self.signature.output_specs, strict=True):
