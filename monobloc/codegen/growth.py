@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from monobloc.errors import UnsupportedError
-from monobloc.ir.dims import Dim, named, symbols_of
+from monobloc.ir.dims import Dim, is_dim, named, symbols_of
 from monobloc.ir.symbolic import is_open
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ Pair = tuple["Port", "Port"]  # the input, and the output that it is in the next
 
 @dataclass(frozen=True)
 class Growth:
-    """What state is behind a run of one version: the bytes of each, and the sizes of dimensions that grow, in C"""
+    """Behind a run of one version, in C: the sizes of dimensions that grow, and the bytes of each state"""
 
-    kept: tuple[str, ...] = ()
-    grown: Mapping[int, str] = field(default_factory=dict)
+    sizes: Mapping[int, str] = field(default_factory=dict)
+    bytes: tuple[str, ...] = ()
 
 
 def growth_of(title: str, states: Sequence[Sequence[Pair]], at: Sequence[Mapping[str, int]],
@@ -40,15 +40,13 @@ def growth_of(title: str, states: Sequence[Sequence[Pair]], at: Sequence[Mapping
             _take_axis(title, [s[k] for s in states], axis, at, dims, found)
     if not any(found):
         return [Growth() for _ in states]
-    return [Growth(tuple(_bytes(y) for _, y in pairs), {n: c for n, (c, _) in own.items()})
+    return [Growth({n: c for n, (c, _) in own.items()}, tuple(_bytes(y) for _, y in pairs))
             for pairs, own in zip(states, found, strict=True)]
 
 
 def _take_axis(title: str, pairs: Sequence[Pair], axis: int, at: Sequence[Mapping[str, int]], dims: Sequence[Dim],
                found: Sequence[dict[int, tuple[str, str]]]) -> None:
     """One axis of one state in all versions: of one size, or a dimension that grows."""
-    from monobloc.codegen.sizes import is_dim
-
     now, then = ([p[k].shape[axis] for p in pairs] for k in (0, 1))
     name = pairs[0][0].name
     if all(not is_open(a) and not is_open(b) and a == b == now[0] for a, b in zip(now, then, strict=True)):
@@ -56,7 +54,7 @@ def _take_axis(title: str, pairs: Sequence[Pair], axis: int, at: Sequence[Mappin
     met = [n for n, s in enumerate(symbols_of(dims)) if all(is_dim(v, a, s) for v, a in zip(at, now, strict=True))]
     if not met or all(is_dim(v, b, symbols_of(dims)[met[0]]) for v, b in zip(at, then, strict=True)):
         raise UnsupportedError(f"the state `{name}` of `{title}` has another size from run to run, and does not grow "
-                               f"by it: axis {axis} is {_told(now, dims)}",
+                               f"by it: axis {axis} is {_told(now, dims)} before a run, {_told(then, dims)} after it",
                                hints=["state lasts from run to run: give its dimensions one size"])
     d = dims[met[0]]
     if d.sizes[0] != 0:
@@ -66,7 +64,9 @@ def _take_axis(title: str, pairs: Sequence[Pair], axis: int, at: Sequence[Mappin
         c, first = own.setdefault(met[0], (str(b), name))
         if c != str(b):
             raise UnsupportedError(f"the state `{first}` of `{title}` grows to {named(c, dims)} in a run, and `{name}` "
-                                   f"to {named(str(b), dims)}; both are `{d.name}` long before it")
+                                   f"to {named(str(b), dims)}; both are `{d.name}` long before it",
+                                   hints=["what shares a dimension grows alike: persist one of them, or give the other "
+                                          "a dimension of its own with `--shape`"])
 
 
 def _told(sizes: Sequence[int], dims: Sequence[Dim]) -> str:
@@ -85,7 +85,7 @@ def definitions(s: Sizes) -> list[str]:
     out = ["static int grow(const int64_t *d, int v, int64_t *next) {",
             *(f"  const int64_t {x} = d[{k}]; (void){x};" for k, x in enumerate(symbols_of(s.dims)))]
     for k, v in enumerate(s.versions):
-        values = [*(v.grown[n] for n in s.grown), *v.kept]
+        values = [*(v.growth.sizes[n] for n in s.grown), *v.growth.bytes]
         out.append(f"  if (v == {k}) {{ {' '.join(f'next[{n}] = {c};' for n, c in enumerate(values))} }}")
     room = " && ".join(f"({s.dims[n].condition_of(f'next[{k}]')})" for k, n in enumerate(s.grown))
     return [*out, f"  return {room} ? MB_OK : MB_E_SHAPE;", "}"]
@@ -95,15 +95,13 @@ def check(s: Sizes) -> list[str]:
     """C at the beginning of a run: how long state will be, if there is room for it."""
     if not s.grown:
         return []
-    return [f"  int64_t next[{len(s.grown) + len(s.versions[0].kept)}];",
+    return [f"  int64_t next[{len(s.grown) + len(s.versions[0].growth.bytes)}];",
             "  if (grow(d, v, next)) return MB_E_SHAPE;"]
 
 
 def keep(i: Interface, places: Sequence[tuple[str, str]]) -> list[str]:
     """C behind a run without error: outputs that are state become inputs; `places` says where both are."""
-    if not i.sizes.grown:
-        return [f"  if (!e) __builtin_memcpy({x}, {y}, {port.bytes}u);"
-                for (x, y), (port, _) in zip(places, i.states, strict=True)]
-    n = len(i.sizes.grown)
-    return [*(f"  if (!e) __builtin_memcpy({x}, {y}, (size_t)next[{n + k}]);" for k, (x, y) in enumerate(places)),
-            *(f"  if (!e) d[{dim}] = next[{k}];" for k, dim in enumerate(i.sizes.grown))]
+    grown = i.sizes.grown
+    sizes = [f"(size_t)next[{len(grown) + k}]" if grown else f"{x.bytes}u" for k, (x, _) in enumerate(i.states)]
+    return [*(f"  if (!e) __builtin_memcpy({x}, {y}, {n});" for (x, y), n in zip(places, sizes, strict=True)),
+            *(f"  if (!e) d[{dim}] = next[{k}];" for k, dim in enumerate(grown))]

@@ -19,9 +19,9 @@ from math import prod
 from monobloc.codegen import growth
 from monobloc.codegen.names import c_string, comment, mangle
 from monobloc.errors import UnsupportedError
-from monobloc.ir.dims import Dim, symbols_of
+from monobloc.ir.dims import Dim, is_dim, symbols_of
 from monobloc.ir.graph import Graph, Value
-from monobloc.ir.symbolic import closed, is_open
+from monobloc.ir.symbolic import closed
 from monobloc.ir.types import Shape
 
 WORD = 8  # bytes of a size
@@ -60,8 +60,7 @@ class Version:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     data: Mapping[int, str] = field(default_factory=dict)  # outputs whose sizes data decide: C of where a run has them
-    kept: tuple[str, ...] = ()  # C of the bytes of each state behind a run, where state grows
-    grown: Mapping[int, str] = field(default_factory=dict)  # dimensions that grow: C of their size behind a run
+    growth: growth.Growth = growth.Growth()
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Sizes:
     @property
     def grown(self) -> list[int]:
         """Dimensions that are the length of state"""
-        return sorted({k for v in self.versions for k in v.grown})
+        return sorted({k for v in self.versions for k in v.growth.sizes})
 
     @property
     def chosen(self) -> list[int]:
@@ -117,11 +116,6 @@ def check_names(prefix: str, dims: Sequence[Dim], outputs: Sequence[str]) -> Non
                                hints=["keep one of them: `--keep-output NAME`"])
 
 
-def is_dim(at: Mapping[str, int], size: int, symbol: str) -> bool:
-    """Whether a size is that dimension, in a version where some have one size."""
-    return str(size) == f"({symbol})" if is_open(size) else at.get(symbol) == size
-
-
 # -- the header -----------------------------------------------------------------------------------------
 def setter(prefix: str, dim: Dim) -> str:
     return f"{prefix}_set_{mangle(dim.name)}"
@@ -140,9 +134,9 @@ def declarations(prefix: str, s: Sizes) -> list[str]:
            f" * Tensors are dense in the sizes set. {up}_run returns {up}_E_SHAPE while one of them is not set. */"]
     for k, d in enumerate(s.dims):
         out.append(f"#define {up}_{mangle(d.name).upper()}_MAX {d.most} /* {comment(d.name)}: {d} */")
-        out += [f"int {setter(prefix, d)}(int64_t n);", f"int {setter(prefix, d)}_at(void *ram, int64_t n);"] \
-            if k in s.chosen else []
-        length = "the length of state" if k in s.grown else "as set"
+        if k in s.chosen:
+            out += [f"int {setter(prefix, d)}(int64_t n);", f"int {setter(prefix, d)}_at(void *ram, int64_t n);"]
+        length = "as set" if k in s.chosen else "the length of state"
         out += [f"int64_t {getter(prefix, d)}(void); /* {length} */", f"int64_t {getter(prefix, d)}_at(void *ram);"]
     return [*out, ""]
 

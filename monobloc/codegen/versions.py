@@ -65,7 +65,7 @@ def _check_none_lost(graphs: Sequence[Graph], title: str) -> None:
     left = np.ones(grid[0].size, bool)
     for g in graphs:
         here = conditions_at(g.space, columns, left.size) if g.space is not None else left.copy()
-        for s, n in _fixed(g).items():
+        for s, n in g.fixed.items():
             here &= columns[s] == n
         left &= ~here
     if left.any():
@@ -117,11 +117,11 @@ def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> I
     every = [_placed(x.interface, banks) for x in made]
     _check_alike(made, every)
     first = every[0]
-    at = [_fixed(x.graph) for x in made]
+    at = [x.graph.fixed for x in made]
     growth = growth_of(first.title, [i.states for i in every], at, dims)
     versions = tuple(
         Version(fixed, tuple(x.graph.space.conditions if x.graph.space else ()), x.unit.parts,
-                tuple(p.shape for p in i.inputs), tuple(p.shape for p in i.outputs), _data(i), g.kept, g.grown)
+                tuple(p.shape for p in i.inputs), tuple(p.shape for p in i.outputs), _data(i), g)
         for x, i, fixed, g in zip(made, every, at, growth, strict=True))
     inputs, outputs = (tuple(map(_largest, zip(*(_ports(i)[k] for i in every), strict=True))) for k in (0, 1))
     states = tuple(max(same, key=lambda pair: pair[0].bytes) for same in zip(*(i.states for i in every), strict=True))
@@ -132,11 +132,6 @@ def _interface(made: Sequence[Lowered], prefix: str, dims: tuple[Dim, ...]) -> I
         arena=banks[-1].start + banks[-1].bytes, banks=banks,
         weights_bytes=sum(weights.values()), sizes=Sizes(dims, versions),
     )
-
-
-def _fixed(g: Graph) -> dict[str, int]:
-    """The dimensions that have one size in a version, by their symbols."""
-    return {s: g.at[d.name] for s, d in zip(symbols_of(g.dims), g.dims, strict=True) if d.name in g.at}
 
 
 def _ports(i: Interface) -> tuple[tuple[Port, ...], tuple[Port, ...]]:

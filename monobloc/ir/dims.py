@@ -102,6 +102,11 @@ def symbols_of(dims: Sequence[Dim]) -> list[str]:
     return [f"dim{k}" for k in range(len(dims))]
 
 
+def is_dim(fixed: Mapping[str, int], size: int, symbol: str) -> bool:
+    """Whether a size is that dimension, in a version where those of `fixed` have one size."""
+    return str(size) == f"({symbol})" if is_open(size) else fixed.get(symbol) == size
+
+
 def named(condition: str, dims: Sequence[Dim]) -> str:
     """A guard in the user's words"""
     return re.sub(r"\bdim(\d+)\b", lambda m: dims[int(m[1])].name, condition)

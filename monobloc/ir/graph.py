@@ -341,6 +341,11 @@ class Graph:
         for node in self.nodes:
             yield from node.outputs
 
+    @property
+    def fixed(self) -> dict[str, int]:
+        """The dimensions that have one size in this version, by their symbols"""
+        return {s: self.at[d.name] for s, d in zip(symbols_of(self.dims), self.dims, strict=True) if d.name in self.at}
+
     def uses(self, v: Value) -> int:
         """how often a value is used, leaving the graph included"""
         return len(v.users) + sum(1 for _, o in self.outputs if o is v)

@@ -35,7 +35,7 @@ def at_sizes(g: Graph, at: Mapping[str, int]) -> Graph:
 
 def _sizes(g: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, int] | None:
     """Every symbol's size in these shapes, if the graph is for them."""
-    at = {s: g.at[d.name] for s, d in zip(symbols_of(g.dims), g.dims, strict=True) if d.name in g.at}
+    at = g.fixed
     if g.space is None:
         return at
     at |= g.space.fixed

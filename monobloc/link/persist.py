@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monobloc.codegen.sizes import is_dim
 from monobloc.errors import Diagnostics, LinkError
-from monobloc.ir.dims import Dim, named, symbols_of
+from monobloc.ir.dims import Dim, is_dim, named, symbols_of
 from monobloc.ir.graph import Graph, Value
 from monobloc.ir.symbolic import same_number, same_shape
 from monobloc.link.bind import input_names, owner
@@ -83,9 +82,7 @@ def _grows(g: Graph, v: Value, x: Value) -> bool:
 
 def _dims_of(g: Graph, n: int) -> list[Dim]:
     """The dimensions that a size may be."""
-    symbols = symbols_of(g.dims)
-    fixed = {s: g.at[d.name] for s, d in zip(symbols, g.dims, strict=True) if d.name in g.at}
-    return [d for s, d in zip(symbols, g.dims, strict=True) if is_dim(fixed, n, s)]
+    return [d for s, d in zip(symbols_of(g.dims), g.dims, strict=True) if is_dim(g.fixed, n, s)]
 
 
 def growing(g: Graph) -> list[Dim]:
