@@ -79,12 +79,16 @@ def _keeps(n: OnnxNode) -> bool:
     return bool(n.attrs.get("keepdims", 1) == 1)
 
 
+def wide(x: Tensor) -> DType:
+    """Of arithmetic on floats: single precision at least"""
+    return DType.F64 if x.dtype is DType.F64 else DType.F32
+
+
 def mean(e: Extents, x: Ragged, axes: Sequence[int], keep: bool = True) -> Value:
     """Of those that are there; wide, since a sum in single precision does not overflow"""
-    wide = DType.F64 if x.dtype is DType.F64 else DType.F32
-    total = e.b.one("ReduceSum", e.cast(e.masked(x, 0, axes), wide), axes=list(axes), keepdims=int(keep))
+    total = e.b.one("ReduceSum", e.cast(e.masked(x, 0, axes), wide(x)), axes=list(axes), keepdims=int(keep))
     count = e.total([e.sizes(x)[a] for a in axes])
-    return e.b.one("Div", total, e.b.one("Cast", count, to=wide))
+    return e.b.one("Div", total, e.b.one("Cast", count, to=wide(x)))
 
 
 def _arg(e: Extents, op: OpDef, n: OnnxNode) -> Found:

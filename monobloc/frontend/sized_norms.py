@@ -12,7 +12,7 @@ from typing import Any
 
 from monobloc.frontend.extents import Extents, Tensor
 from monobloc.frontend.node import OnnxNode
-from monobloc.frontend.sized_folds import Found, mean
+from monobloc.frontend.sized_folds import Found, mean, wide
 from monobloc.frontend.sized_shapes import broadcast
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
@@ -21,28 +21,23 @@ from monobloc.ops.shape import axis_of
 from monobloc.ops.sized import Ragged
 
 
-def _wide(x: Tensor) -> DType:
-    """Of the arithmetic: single precision at least"""
-    return DType.F64 if x.dtype is DType.F64 else DType.F32
-
-
 def _standard(e: Extents, x: Ragged, axes: Sequence[int], epsilon: float, centred: bool = True,
               ) -> tuple[Value, Value | None, Value]:
     """(normalized, mean, one over the deviation), wide"""
-    wide = _wide(x)
-    v, middle = e.cast(x.value, wide), None
+    kind = wide(x)
+    v, middle = e.cast(x.value, kind), None
     if centred:
         middle = mean(e, x, axes)
         v = e.b.one("Sub", v, middle)
     square = mean(e, Ragged(e.b.one("Mul", v, v), x.counts), axes)
-    root = e.b.one("Sqrt", e.b.one("Add", square, e.b.const(epsilon, wide)))
-    inverse = e.b.one("Div", e.b.const(1, wide), root)
+    root = e.b.one("Sqrt", e.b.one("Add", square, e.b.const(epsilon, kind)))
+    inverse = e.b.one("Div", e.b.const(1, kind), root)
     return e.b.one("Mul", v, inverse), middle, inverse
 
 
 def _affine(e: Extents, x: Ragged, y: Value, scale: Tensor, bias: Tensor | None) -> Tensor:
     """Times the scale, plus the bias, which broadcast to what they are of"""
-    given = [e.tensor(y, e.sizes(x)), *(_cast(e, v, _wide(x)) for v in (scale, bias) if v is not None)]
+    given = [e.tensor(y, e.sizes(x)), *(_cast(e, v, wide(x)) for v in (scale, bias) if v is not None)]
     (v, factor, *more), sizes = broadcast(e, given)
     v = e.b.one("Mul", v, factor)
     for shift in more:
@@ -100,17 +95,16 @@ def by_channels(e: Extents, op: OpDef, n: OnnxNode) -> Found:
 def _per_channel(e: Extents, p: Value, channels: int, space: int) -> Value:
     """A parameter of each channel, or one of each group as opset 18 has it"""
     each = channels // p.type.size
-    wide = e.b.one("Expand", e.b.one("Reshape", p, shape=[p.type.size, 1]), shape=[p.type.size, each])
-    return e.b.one("Reshape", wide, shape=[channels, *[1] * space])
+    spread = e.b.one("Expand", e.b.one("Reshape", p, shape=[p.type.size, 1]), shape=[p.type.size, each])
+    return e.b.one("Reshape", spread, shape=[channels, *[1] * space])
 
 
 def mean_variance(e: Extents, op: OpDef, n: OnnxNode) -> Found:
     x: Any = n.inputs[0]
     axes = [axis_of(a, x.value.type.rank, n.op) for a in n.ints("axes", [0, 2, 3])]
-    wide = _wide(x)
-    v = e.b.one("Sub", e.cast(x.value, wide), mean(e, x, axes))
+    v = e.b.one("Sub", e.cast(x.value, wide(x)), mean(e, x, axes))
     spread = e.b.one("Sqrt", mean(e, Ragged(e.b.one("Mul", v, v), x.counts), axes))
-    y = e.b.one("Div", v, e.b.one("Add", spread, e.b.const(1e-9, wide)))
+    y = e.b.one("Div", v, e.b.one("Add", spread, e.b.const(1e-9, wide(x))))
     return [e.tensor(e.cast(y, x.dtype), e.sizes(x))]
 
 

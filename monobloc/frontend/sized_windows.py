@@ -13,7 +13,7 @@ from typing import Any
 
 from monobloc.frontend.extents import Extents, Tensor
 from monobloc.frontend.node import OnnxNode
-from monobloc.frontend.sized_folds import Found, lowest, mean
+from monobloc.frontend.sized_folds import Found, lowest, mean, wide
 from monobloc.ir.graph import Value
 from monobloc.ir.types import DType
 from monobloc.ops import OpDef
@@ -101,12 +101,11 @@ def _pooled(e: Extents, op: OpDef, n: OnnxNode, x: Value) -> Value:
 def _counted(e: Extents, op: OpDef, n: OnnxNode, x: Ragged, spatial: Sequence[int]) -> Value:
     """The mean of what is there alone: that with zeros counted, by the part of the window that is there"""
     n = replace(n, attrs={**n.attrs, "count_include_pad": 1})
-    wide = DType.F64 if x.dtype is DType.F64 else DType.F32
     there = e.b.const(True)
     for axis in spatial:
         there = e.b.one("And", there, e.there(x, axis))
-    ones = e.b.one("Expand", e.cast(there, wide), shape=[1, 1, *x.value.shape[2:]])
-    total = _pooled(e, op, n, e.cast(e.masked(x, 0, spatial), wide))
+    ones = e.b.one("Expand", e.cast(there, wide(x)), shape=[1, 1, *x.value.shape[2:]])
+    total = _pooled(e, op, n, e.cast(e.masked(x, 0, spatial), wide(x)))
     return e.cast(e.b.one("Div", total, _pooled(e, op, n, ones)), x.dtype)
 
 

@@ -44,7 +44,7 @@ def _channel_scale(y: Node, s: Value) -> np.ndarray | None:
     if is_open(out.shape[axis]):
         return None  # as many as there are weights, which are no constants then
     shape = (1,) * (out.type.rank - s.type.rank) + s.shape
-    if len(shape) != out.type.rank or is_open(out.shape[axis]) or any(d != 1 for k, d in enumerate(shape) if k != axis):
+    if len(shape) != out.type.rank or any(d != 1 for k, d in enumerate(shape) if k != axis):
         return None
     return np.broadcast_to(s.const.array.reshape(-1), (out.shape[axis],))
 
