@@ -142,18 +142,10 @@ def ours(lib: ctypes.CDLL, i: int, op: Op, d: dict[str, int], x: np.ndarray, w: 
             np.zeros((op.m, op.n), np.float32),
         )
     scratch = np.zeros(tiles.conv_scratch(d) if "copy" in d else 1, np.float32)
-    keep = [aligned(v) for v in (x, packed, y, b, scratch)]
+    keep = [harness.aligned(v) for v in (x, packed, y, b, scratch)]
     f = getattr(lib, f"run{i}")
     pointers = [ctypes.c_void_p(v.ctypes.data) for v in keep]
     return (lambda: f(*pointers)), keep
-
-
-def aligned(a: np.ndarray) -> np.ndarray:
-    raw = np.zeros(a.nbytes + 64, np.uint8)
-    at = -raw.ctypes.data % 64
-    out = raw[at : at + a.nbytes].view(a.dtype).reshape(a.shape)
-    out[...] = a
-    return out
 
 
 def theirs(op: Op, x: np.ndarray, w: np.ndarray) -> Callable[[], np.ndarray]:

@@ -113,5 +113,14 @@ class Guarded:
         return bool((self._gap[: self._lo] == 0xA5).all() and (self._gap[self._hi :] == 0xA5).all())
 
 
+def aligned(x: np.ndarray) -> np.ndarray:
+    """A copy from the beginning of a line of the cache on, as weights and buffers lie in images"""
+    room = np.zeros(x.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    out = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    return out
+
+
 def log(text: str) -> None:
     print(text, file=sys.stderr)

@@ -34,15 +34,6 @@ const char **addresses(void) { return asked; }
 """
 
 
-def on_lines(x: np.ndarray) -> np.ndarray:
-    """The same numbers from the beginning of a line of the cache on, as weights are in images"""
-    room = np.zeros(x.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    out = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
-    out[...] = x
-    return out
-
-
 @pytest.mark.parametrize("vl", [16, 8, 4])
 def test_panels_side_by_side_are_asked_for_before_their_turn(vl: int, tmp_path: Path) -> None:
     """All lines but the first ones: also where the panels of a group end, and others begin elsewhere."""
@@ -55,7 +46,7 @@ def test_panels_side_by_side_are_asked_for_before_their_turn(vl: int, tmp_path: 
     lib = harness.compile_shared(JOINED % (tiles.c_initializer(d), ROWS, PANELS, PANELS, ROWS), tmp_path, vl)
     rng = np.random.default_rng(1)
     a = rng.standard_normal((ROWS, DEPTH), np.float32)
-    b = on_lines(rng.standard_normal((GROUPS * PANELS, DEPTH, vl), np.float32))
+    b = harness.aligned(rng.standard_normal((GROUPS * PANELS, DEPTH, vl), np.float32))
     c = np.zeros((ROWS, n), np.float32)
     lib.run.restype, lib.addresses.restype = ctypes.c_long, ctypes.POINTER(ctypes.c_size_t)
     count = lib.run(*(ctypes.c_void_p(x.ctypes.data) for x in (a, b, c)))

@@ -72,8 +72,9 @@ MB_INLINE void mb_tile_step(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const fl
   mb_vf b[MB_MAX_NV];
   MB_UNROLL for (int j = 0; j < t.nv; j++) b[j] = mb_tile_b(t, w, j);
   if (t.pf == MB_PF_STREAM)
-    MB_UNROLL for (int j = 0; j < t.nv; j++) if ((t.b_nv ? (j + t.b_first) % t.b_nv : j) * MB_VL * mb_bytes(t.b_type) % 64 == 0)
-      __builtin_prefetch(mb_at(t.b_type, w, mb_tile_at(t, j) + t.pf_dist), 0, 3);
+    MB_UNROLL for (int j = 0; j < t.nv; j++)
+      if ((t.b_nv ? (j + t.b_first) % t.b_nv : j) * MB_VL * mb_bytes(t.b_type) % 64 == 0)
+        __builtin_prefetch(mb_at(t.b_type, w, mb_tile_at(t, j) + t.pf_dist), 0, 3);
   MB_UNROLL for (int i = 0; i < t.mr; i++) {
     mb_vf a = mb_bcast(x[mb_tile_x(t, i)]);
     MB_UNROLL for (int j = 0; j < t.nv; j++) acc[i][j] = mb_mac(a, b[j], acc[i][j]);
@@ -104,7 +105,8 @@ MB_INLINE void mb_tile_sum(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const flo
 MB_INLINE void mb_tile_sum_joined(mb_tile t, mb_vf acc[MB_MAX_MR][MB_MAX_NV], const float *x,
                                   const void *w, long kn) {
   const long bytes = t.b_row * mb_bytes(t.b_type), line = bytes < 64 ? 64 / bytes : 1, turn = line > 1 ? line : 2;
-  const long own = mb_max_long(kn - t.pf_dist / t.b_row, 0) / turn * turn, behind = ((t.nv + t.b_nv - 1) / t.b_nv - 1) * t.b_panel;
+  const long own = mb_max_long(kn - t.pf_dist / t.b_row, 0) / turn * turn;
+  const long behind = ((t.nv + t.b_nv - 1) / t.b_nv - 1) * t.b_panel;
   long k = 0;
   MB_NOUNROLL for (int last = 0; last < 2; last++, t.pf_dist += behind)
     MB_NOUNROLL for (; k < (last ? kn / turn * turn : own); k += turn)
