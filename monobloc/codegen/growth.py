@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from monobloc.errors import UnsupportedError
+from monobloc.errors import Diagnostics, UnsupportedError
 from monobloc.ir.dims import Dim, is_dim, named, symbols_of
 from monobloc.ir.symbolic import is_open
 
@@ -33,11 +33,16 @@ class Growth:
 
 def growth_of(title: str, states: Sequence[Sequence[Pair]], at: Sequence[Mapping[str, int]],
               dims: Sequence[Dim]) -> list[Growth]:
-    """For each version, from its state and the dimensions that have one size in it."""
+    """For each version, from its state and the dimensions that have one size in it; what is wrong is told at once."""
+    problems = Diagnostics()
     found: list[dict[int, tuple[str, str]]] = [{} for _ in states]  # dimension: C of its next size, whose it is
     for k in range(len(states[0])):
         for axis in range(states[0][k][0].type.rank):
-            _take_axis(title, [s[k] for s in states], axis, at, dims, found)
+            try:
+                _take_axis(title, [s[k] for s in states], axis, at, dims, found)
+            except UnsupportedError as e:
+                problems.report(e)
+    problems.checkpoint()
     if not any(found):
         return [Growth() for _ in states]
     return [Growth({n: c for n, (c, _) in own.items()}, tuple(_bytes(y) for _, y in pairs))
@@ -58,7 +63,7 @@ def _take_axis(title: str, pairs: Sequence[Pair], axis: int, at: Sequence[Mappin
                                hints=["state lasts from run to run: give its dimensions one size"])
     d = dims[met[0]]
     if d.sizes[0] != 0:
-        raise UnsupportedError(f"the state `{name}` of `{title}` grows, and `{d.name}` begins at {d.sizes[0]}",
+        raise UnsupportedError(f"state of `{title}` grows, and `{d.name}` begins at {d.sizes[0]}",
                                hints=[f"it is empty at the beginning: `--dim {d.name}=0..{d.most}`"])
     for own, b in zip(found, then, strict=True):
         c, first = own.setdefault(met[0], (str(b), name))

@@ -140,15 +140,14 @@ def test_differences_are_counted_right() -> None:
 
 # -- bench and try ------------------------------------------------------------------------------------
 def test_bench(mb: Command, model: Path) -> None:
-    mb("build", model, "-o", "built")
+    mb("build", tiny(Path("wide.onnx"), batch=64), "-o", "built")
     told = mb("bench", model, "--seconds", 0.02, "--threads", "1,2", "--vs", "none", "--per-layer", "--latency")
     assert told.code == 0, told.err
     assert told.out.count("\n monobloc") == 2 and "p99" in told.out and "product" in told.out
     assert "process start to end" in told.out
     told = mb("bench", "built", "--seconds", 0.02, "--json")
     (timing,) = json.loads(told.out)["times"]
-    assert 0 <= timing["least"] <= timing["median"] <= timing["p99"], "a run may be shorter than the counter's step"
-    assert timing["first"] > 0
+    assert 0 < timing["least"] <= timing["median"] <= timing["p99"]  # of 64 rows: more than a step of the CPU's counter
     assert mb("bench", model, "--vs", "tvm").code == 2
 
 
