@@ -22,9 +22,10 @@ from monobloc.codegen.lower import lower as lower_one
 from monobloc.codegen.place import ALIGN, Bank
 from monobloc.codegen.sizes import Sizes, Version, check_names, room_of
 from monobloc.errors import InternalError, UnsupportedError
+from monobloc.ir.cover import TooMany, cover
 from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, symbols_of, told
 from monobloc.ir.graph import Graph
-from monobloc.ir.symbolic import Space, TooMany, conditions_at, cover
+from monobloc.ir.symbolic import Space, conditions_at
 from monobloc.ir.text import copy_graph
 from monobloc.passes import Dump, PassContext, run_passes
 from monobloc.plan import align_up

@@ -17,9 +17,10 @@ import numpy as np
 
 from monobloc.errors import ErrorList, ModelError, MonoblocError, UnsupportedError
 from monobloc.frontend.importing import Choices, Imported
+from monobloc.ir.cover import TooMany, cover
 from monobloc.ir.dims import MAX_OPEN, MAX_VERSIONS, SHOWN, Dim, named, open_dims, symbols_of, told
 from monobloc.ir.graph import Graph
-from monobloc.ir.symbolic import MAX_POINTS, Space, TooMany, cover
+from monobloc.ir.symbolic import MAX_POINTS, Space
 
 
 def load_versions(load: Callable[[Choices], Imported], choices: Choices) -> Imported:

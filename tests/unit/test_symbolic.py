@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from monobloc.errors import ModelError
+from monobloc.ir.cover import TooMany, cover
 from monobloc.ir.dims import Dim
 from monobloc.ir.expr import I64, Num, bounds, floordiv, floormod
 from monobloc.ir.graph import Graph
 from monobloc.ir.symbolic import (
     Space,
-    TooMany,
     closed,
-    cover,
     guess,
     is_open,
     lower,
